@@ -1,0 +1,3 @@
+"""The version, read by the packaging metadata too."""
+
+__version__ = "0.1.0"

@@ -1,0 +1,211 @@
+"""The lab of seed 003, name for name: a thin face over a `ToolDesk` and the library's contracts, door and machine.
+
+Nothing is baked in at import. `TOOLS`, `CACHE`, `CALLS`, `STOCK` and `REGIONS` are live, and rebinding a name of this
+module (`REPAIRS`, `MAX_ATTEMPTS`, ...) takes effect with the next call. Many threads may call `handle` at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from threading import Lock
+from typing import Any, TypedDict
+
+from fsm_agent.core._machine import Machine
+from fsm_agent.desk import Fix, ToolDesk, cache_key, rows_of
+from fsm_agent.lab.stock import FALLBACK_REGION, MAX_ATTEMPTS, MAX_ROWS, REGIONS, REPAIRS, STOCK
+
+__all__ = [
+    "CACHE",
+    "CALLS",
+    "FALLBACK_REGION",
+    "MAX_ATTEMPTS",
+    "MAX_ROWS",
+    "REGIONS",
+    "REPAIRS",
+    "STOCK",
+    "TOOLS",
+    "State",
+    "build_graph",
+    "build_naive",
+    "cache_key",
+    "call_tool",
+    "can_repair",
+    "fetch",
+    "giveup",
+    "handle",
+    "legacy_stock",
+    "pick",
+    "repair",
+    "reply",
+    "run_naive",
+    "stock_lookup",
+    "validate_args",
+    "validate_result",
+]
+
+CALLS: dict[str, int] = {"stock_lookup": 0, "legacy_stock": 0}
+CACHE: dict[str, Any] = {}
+_COUNTING = Lock()
+
+
+def stock_lookup(sku: str, region: str, limit: int) -> dict[str, Any]:
+    """At most `limit` warehouses of the region that have the item, the fullest first."""
+    _count("stock_lookup")
+    return {"sku": sku, "rows": _rows(sku, region)[:limit]}
+
+
+def legacy_stock(sku: str, region: str, limit: int) -> dict[str, Any]:
+    """Every warehouse of the region that has the item; the old version, which ignores `limit`."""
+    _count("legacy_stock")
+    return {"sku": sku, "rows": _rows(sku, region)}
+
+
+def _count(name: str) -> None:
+    with _COUNTING:
+        CALLS[name] = CALLS.get(name, 0) + 1
+
+
+def _rows(sku: str, region: str) -> list[dict[str, Any]]:
+    have = STOCK.get(sku, {})
+    found = sorted([(-have[name], name) for name in REGIONS[region] if name in have])
+    return [{"warehouse": name, "count": -less} for less, name in found]
+
+
+def _entry(fn: Any) -> dict[str, Any]:
+    return {
+        "fn": fn,
+        "args": {
+            "sku": {"type": "str", "required": True},
+            "region": {"type": "str", "required": True, "allowed": list(REGIONS)},
+            "limit": {"type": "int", "required": True, "min": 1, "max": MAX_ROWS},
+        },
+        "returns": {
+            "sku": {"type": "str"},
+            "rows": {
+                "type": "list",
+                "max_len": MAX_ROWS,
+                "item": {"warehouse": {"type": "str"}, "count": {"type": "int", "min": 0}},
+            },
+        },
+    }
+
+
+TOOLS: dict[str, Any] = {"stock_lookup": _entry(stock_lookup), "legacy_stock": _entry(legacy_stock)}
+
+_FIXES: dict[str, Fix] = {
+    "region": lambda tool, args: (tool, {**args, "region": FALLBACK_REGION}),
+    "limit": lambda tool, args: (tool, {**args, "limit": MAX_ROWS}),
+    "tool": lambda tool, args: ("stock_lookup", args),
+}
+_made: list[ToolDesk] = []
+
+
+def desk() -> ToolDesk:
+    """The desk over this module's names as they are bound now."""
+    made = _made[-1] if _made else None
+    if made is None or made.tools is not TOOLS or made.repairs is not REPAIRS or made.cache is not CACHE:
+        made = ToolDesk(tools=TOOLS, default_tool="stock_lookup", repairs=REPAIRS, fixes=_FIXES, cache=CACHE)
+        _made[:] = [made]
+    if made.max_attempts != MAX_ATTEMPTS:
+        made.max_attempts = MAX_ATTEMPTS
+    return made
+
+
+def validate_args(name: object, args: object) -> str:
+    """An empty text, or ``unknown_tool`` or ``missing|extra|type|allowed|range:<argument>``."""
+    return desk().validate_args(name, args)
+
+
+def validate_result(name: object, value: object) -> str:
+    """An empty text, or ``shape``, ``empty``, ``too_big`` or ``range``."""
+    return desk().validate_result(name, value)
+
+
+def call_tool(name: object, args: object) -> dict[str, Any]:
+    """One call through the door: ``{"ok", "value", "error"}``; it never raises."""
+    return desk().call_tool(name, args)
+
+
+def can_repair(state: object, attempts: int | None = None) -> bool:
+    """True while the last reason has a repair, attempts are left, and that repair has not been tried."""
+    return desk().can_repair(state, attempts)
+
+
+def run_naive(order: object) -> dict[str, Any]:
+    """Pick, fetch, then reply or give up; the answer of `handle` with the `path` walked."""
+    return desk().run_naive(order)
+
+
+def handle(order: object) -> dict[str, Any]:
+    """Handle one order, repaired by reason where that helps; it never raises."""
+    return desk().handle(order)
+
+
+class State(TypedDict, total=False):
+    """The lab's state of one order, as its steps read and write it."""
+
+    order: Mapping[str, Any]
+    tool: str
+    args: dict[str, Any]
+    result: dict[str, Any]
+    attempts: int
+    errors: list[str]
+    fixes: list[str]
+    calls: list[dict[str, Any]]
+    path: list[str]
+    ok: bool
+    rows: list[Any]
+    answer: str
+
+
+def pick(state: State) -> State:
+    """The step that chooses the tool and the arguments of the order."""
+    tool, args = desk().choose(state.get("order"))
+    return {"tool": tool, "args": args, "path": [*state.get("path", []), "pick"]}
+
+
+def fetch(state: State) -> State:
+    """The step that makes the call and keeps its result or its reason."""
+    tool, args = state["tool"], state["args"]
+    result = desk().call_tool(tool, args)
+    errors = state.get("errors", [])
+    return {
+        "result": result,
+        "attempts": state.get("attempts", 0) + 1,
+        "errors": [*errors, result["error"]] if result["error"] else list(errors),
+        "calls": [*state.get("calls", []), {"tool": tool, "args": args}],
+        "path": [*state.get("path", []), "fetch"],
+    }
+
+
+def repair(state: State) -> State:
+    """The step that changes the call by the reason of its failure; it changes nothing where there is no repair."""
+    name = REPAIRS.get(state["errors"][-1], "") if state.get("errors") else ""
+    path = [*state.get("path", []), "repair"]
+    if name not in _FIXES:
+        return {"path": path}
+    tool, args = _FIXES[name](state["tool"], state["args"])
+    return {"tool": tool, "args": args, "fixes": [*state.get("fixes", []), name], "path": path}
+
+
+def reply(state: State) -> State:
+    """The step that answers from the result."""
+    value = state["result"]["value"]
+    path = [*state.get("path", []), "reply"]
+    return {"ok": True, "rows": rows_of(value), "answer": desk().reply(value), "path": path}
+
+
+def giveup(state: State) -> State:
+    """The step that answers with the reason when nothing could be had."""
+    errors = state.get("errors") or ["stopped"]
+    return {"ok": False, "rows": [], "answer": desk().giveup(errors), "path": [*state.get("path", []), "giveup"]}
+
+
+def build_naive() -> Machine:
+    """The compiled machine without repair (step 6); it can be drawn and walked."""
+    return desk().engine(naive=True).setup.machine
+
+
+def build_graph() -> Machine:
+    """The compiled machine with repair (step 7); it can be drawn and walked."""
+    return desk().engine().setup.machine

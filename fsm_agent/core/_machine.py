@@ -1,0 +1,117 @@
+"""The one file that knows `transitions`, and the one that moves a run.
+
+One machine is shared by all runs of a table; no run is ever registered with it and no callback ever is, so the lean event,
+which enters through the library's public hook, only has to look at conditions. A test drives it beside the stock classes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, cast
+
+from transitions import Machine as _Machine
+from transitions import MachineError as _MachineError
+from transitions.core import Event as _Event
+from transitions.core import EventData as _EventData
+
+from fsm_agent.core.errors import NoRow
+from fsm_agent.core.guards import Guard
+from fsm_agent.core.run import Run
+from fsm_agent.core.table import Table
+
+
+_Check = Callable[[_EventData], bool]
+
+
+def _condition(guard: Guard) -> _Check:
+    # transitions opens an edge only for values equal to True, so the adapter hands over real booleans. A guard that
+    # raises has not said yes; it is named among the closed ones, and the run goes the way of a closed guard.
+    def condition(event: _EventData) -> bool:
+        try:
+            if guard(cast(Run, event.model)):
+                return True
+        except Exception:
+            pass
+        closed: list[Guard] = tuple(event.args)[0]
+        closed.append(guard)
+        return False
+
+    condition.__name__ = guard.name
+    return condition
+
+
+class _LeanEvent(_Event):
+    """An event without the log calls and repeated look-ups of the stock one."""
+
+    def trigger(self, model: Any, *args: Any, **kwargs: Any) -> bool:
+        rows = self.transitions.get(model.state)
+        if rows is None:
+            return bool(super().trigger(model, *args, **kwargs))
+        facts: _EventData | None = None
+        for row in rows:
+            for condition in row.conditions:
+                if facts is None:
+                    facts = _EventData(self.machine.states[model.state], self, self.machine, model, args, kwargs)
+                    facts.transition = row
+                if cast(_Check, condition.func)(facts) != condition.target:
+                    break
+            else:
+                model.state = row.dest
+                return True
+        return False
+
+
+class _LeanMachine(_Machine):
+    event_cls = _LeanEvent
+
+
+class Machine:
+    """A table compiled once, shared by every run of it and safe between threads."""
+
+    __slots__ = ("_events", "_machine", "table")
+
+    def __init__(self, table: Table, *, stock: bool = False) -> None:
+        """Compile a checked table; `stock` takes the library's own classes, for comparison."""
+        self.table = table
+        build = _Machine if stock else _LeanMachine
+        self._machine = build(
+            model=None,
+            states=[state.name for state in table.states],
+            initial=table.initial,
+            auto_transitions=False,
+            send_event=True,
+            queued=False,
+        )
+        for row in table.rows:
+            self._machine.add_transition(
+                _trigger(row.outcome), row.source, row.target, conditions=[_condition(guard) for guard in row.guards]
+            )
+        self._events = {row.outcome: self._machine.events[_trigger(row.outcome)] for row in table.rows}
+
+    def fire(self, run: Run, outcome: str) -> list[Guard]:
+        """Walk the first open row and move the run; returns the guards that were closed in the rows before it.
+
+        Raises NoRow, the run unmoved, when the state has no open row for the outcome.
+        """
+        closed: list[Guard] = []
+        event = self._events.get(outcome)
+        if event is not None:
+            try:
+                if event.trigger(run, closed):
+                    return closed
+            except _MachineError:
+                pass
+        raise NoRow(run.state, outcome, self.outcomes(run.state), tuple(guard.name for guard in closed))
+
+    def outcomes(self, state: str) -> tuple[str, ...]:
+        """The outcomes that a state has rows for, in the order of the table."""
+        return tuple(outcome for outcome, event in self._events.items() if state in event.transitions)
+
+    def rewind(self, run: Run, state: str) -> None:
+        """Put a stopped run back into the state that it stopped in, so that it can go on from there."""
+        run.state = self.table.state(state).name
+
+
+def _trigger(outcome: str) -> str:
+    # A bare outcome could be a name that the library keeps for itself, such as `state`.
+    return f"on {outcome}"

@@ -1,0 +1,150 @@
+"""The answer that every run ends with, composed from what the run holds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attrs
+
+from fsm_agent.core.plain import cut, dumps, short
+from fsm_agent.core.run import Call, Run, Stop
+from fsm_agent.core.values import Status, StopReason
+
+_GOOD = (StopReason.ANSWERED, StopReason.QUESTION)
+_PIECE = 500
+_MOST_PIECES = 50
+
+
+@attrs.frozen(kw_only=True)
+class Evidence:
+    """One piece of what was found: the call that found it, its tool, its value, and its declared source."""
+
+    call_id: str
+    tool: str
+    value: Any
+    source: str = ""
+
+
+@attrs.frozen(kw_only=True)
+class Answer:
+    """What a run ends with: it always has a text and a reason (seed 001's fallback: assumptions, unknowns, questions).
+
+    `usage` holds the counters: turns, tool_calls, body_runs, steps, tokens, cost, spent_s, waited_s. `path` is the states
+    walked, repeats collapsed. `stop` explains the end and names the raise that would let the run go on.
+    """
+
+    status: Status
+    text: str
+    stop_reason: StopReason
+    stop: Stop
+    evidence: tuple[Evidence, ...] = ()
+    assumptions: tuple[str, ...] = ()
+    unknowns: tuple[str, ...] = ()
+    next_questions: tuple[str, ...] = ()
+    citations: tuple[str, ...] = ()
+    usage: dict[str, float] = attrs.field(factory=dict)
+    path: tuple[str, ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        """True when the run finished of itself, false when something stopped it."""
+        return self.status is Status.OK
+
+
+def answer_of(run: Run) -> Answer | None:
+    """The run's answer, or None while it goes on."""
+    stop = run.stop
+    if stop is None or run.closing:
+        return None
+    found = run.evidence()
+    said = _said(run)
+    return Answer(
+        status=_status(stop.reason, bool(found or said)),
+        text=_text(run, stop, found, said),
+        stop_reason=stop.reason,
+        stop=stop,
+        evidence=tuple(Evidence(call_id=c.id, tool=c.tool, value=c.value, source=c.source) for c in found),
+        assumptions=tuple(f"the call was changed by the repair {name!r}" for name in run.fixes),
+        unknowns=_unknowns(run, stop),
+        next_questions=_questions(run, stop),
+        citations=run.draft.citations if run.draft is not None else (),
+        usage=usage_of(run),
+        path=tuple(run.path),
+    )
+
+
+def usage_of(run: Run) -> dict[str, float]:
+    """The run's counters as plain figures."""
+    return {
+        "turns": run.turns,
+        "tool_calls": run.tool_calls,
+        "body_runs": run.body_runs,
+        "steps": run.steps,
+        "tokens": run.tokens,
+        "cost": run.cost,
+        "spent_s": run.spent_s,
+        "waited_s": run.waited_s,
+    }
+
+
+def _said(run: Run) -> str:
+    if run.closing_text:
+        return run.closing_text.strip()
+    if run.draft is None:
+        return ""
+    parts = (run.draft.text, run.draft.question)
+    return "\n".join(part.strip() for part in parts if isinstance(part, str) and part.strip())
+
+
+def _status(reason: StopReason, something: bool) -> Status:
+    if reason in _GOOD:
+        return Status.OK
+    if reason in (StopReason.FATAL, StopReason.INVALID_REQUEST) or not something:
+        return Status.FAILED
+    return Status.PARTIAL
+
+
+def _text(run: Run, stop: Stop, found: list[Call], said: str) -> str:
+    if stop.reason in _GOOD:
+        return said or _findings(found) or "Done; nothing was found."
+    parts = [said, _findings(found), f"Stopped: {_why(stop)}."]
+    return "\n\n".join(part for part in parts if part)
+
+
+def _why(stop: Stop) -> str:
+    detail = str(stop.closed[0]) if stop.closed else short(stop.detail, 300) if stop.detail else ""
+    return f"{stop.reason.value} ({detail})" if detail else stop.reason.value
+
+
+def _findings(found: list[Call]) -> str:
+    if not found:
+        return ""
+    lines = [f"- {call.tool}: {_piece(call.value)}" for call in found[:_MOST_PIECES]]
+    if len(found) > _MOST_PIECES:
+        lines.append(f"- and {len(found) - _MOST_PIECES} more")
+    return "Found so far:\n" + "\n".join(lines)
+
+
+def _piece(value: Any) -> str:
+    return cut(value if isinstance(value, str) else dumps(value), _PIECE)
+
+
+def _unknowns(run: Run, stop: Stop) -> tuple[str, ...]:
+    failed = [f"{call.tool} ({call.id}): {call.error}" for call in [*run.calls, *run.open_calls] if call.error]
+    if stop.reason is StopReason.UNVERIFIED or (run.judgement is not None and run.judgement.decision != "done"):
+        why = run.judgement.reason if run.judgement is not None and run.judgement.reason else "it was not checked"
+        failed.append(f"the answer did not pass verification: {why}")
+    elif stop.reason not in _GOOD:
+        failed.append(f"the answer was not verified: the run stopped ({stop.reason.value})")
+    return tuple(failed)
+
+
+def _questions(run: Run, stop: Stop) -> tuple[str, ...]:
+    if run.draft is not None and run.draft.question:
+        return (run.draft.question,)
+    if stop.raise_to:
+        raises = ", ".join(f"{name}={value}" for name, value in stop.raise_to.items())
+        return (f"May the run go on with {raises}?",)
+    if stop.reason in _GOOD:
+        return ()
+    return ("What should be tried instead?",)

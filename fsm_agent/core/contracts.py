@@ -1,0 +1,302 @@
+"""What a tool's calls are measured by: its arguments before the body runs, its result before anyone believes it.
+
+A contract comes in three forms: the table (here), a typed Python function (`signatures`) and JSON Schema (`schemas`).
+All of them speak one vocabulary. Arguments: ``missing|extra|type|allowed|range|length|pattern:<argument>``, where a
+fault inside a list or an object belongs to its top-level argument, and ``type:args`` for what is no mapping. Results:
+``shape``, ``empty``, ``too_big``, ``range``. An empty text means that the contract is kept.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Mapping
+from typing import Any, Protocol, runtime_checkable
+
+import attrs
+
+from fsm_agent.core.json_kinds import describe, is_number, key_name
+from fsm_agent.core.rule_schema import fields_schema
+from fsm_agent.core.rules import RANK, Broken, Rule, broken, broken_fields, expected, fields_fit, fits, required
+from fsm_agent.core.values import Fault
+
+RESULT_RANK: Mapping[str, int] = {"shape": 0, "empty": 1, "too_big": 2, "range": 3}
+
+
+@runtime_checkable
+class ArgumentsContract(Protocol):
+    """What the arguments of a call must be."""
+
+    def first_fault(self, args: object) -> str:
+        """The first reason in the order missing, extra, then by argument; empty when all is well. Never raises."""
+        ...
+
+    def faults(self, args: object) -> tuple[Fault, ...]:
+        """Every fault with its place, in the order of `first_fault`. Never raises."""
+        ...
+
+    def with_defaults(self, args: Mapping[str, Any]) -> dict[str, Any]:
+        """A copy of the arguments in which absent optional ones have their declared defaults."""
+        ...
+
+    def json_schema(self) -> dict[str, Any]:
+        """The contract as a JSON Schema (Draft 2020-12) of an object, for model providers; a fresh copy."""
+        ...
+
+
+@runtime_checkable
+class ResultContract(Protocol):
+    """What the result of a call must be."""
+
+    def first_fault(self, value: object) -> str:
+        """The first of shape, empty, too_big and range over the whole value; empty when all is well. Never raises."""
+        ...
+
+    def faults(self, value: object) -> tuple[Fault, ...]:
+        """Every fault with its place, in the order of `first_fault`. Never raises."""
+        ...
+
+    def json_schema(self) -> dict[str, Any]:
+        """The contract as a JSON Schema (Draft 2020-12); a fresh copy."""
+        ...
+
+
+@attrs.frozen
+class Range:
+    """Marker for ``Annotated``: a number from `min` to `max`, both included; None leaves a side open."""
+
+    min: float | None = None
+    max: float | None = None
+
+
+@attrs.frozen
+class Length:
+    """Marker for ``Annotated``: a text, list or object of `min` to `max` characters, items or keys; None: no bound."""
+
+    min: int | None = None
+    max: int | None = None
+
+
+@attrs.frozen
+class Pattern:
+    """Marker for ``Annotated``: a text in which `regex` is found somewhere, as in JSON Schema (anchor it yourself)."""
+
+    regex: str
+
+
+def argument_fault(spec: Mapping[str, Rule] | None, args: object) -> str:
+    """The first reason why arguments break a table, or an empty text; never raises. None takes any mapping.
+
+    A table edited into something unreadable is broken by every value: the argument's reason, or ``type:args``.
+    """
+    try:
+        if spec is not None and fields_fit(spec, args):
+            return ""
+        if not isinstance(args, Mapping):
+            return "type:args"
+        if spec is None:
+            return ""
+        for name, rule in spec.items():
+            if name not in args and required(rule):
+                return f"missing:{name}"
+        for key in args:
+            if key not in spec:
+                return f"extra:{key_name(key)}"
+        for name, rule in spec.items():
+            if name in args and not fits(rule, args[name]):
+                return min(broken(rule, args[name], (name,)), key=_kind_rank)[0] + f":{name}"
+    except Exception:  # what raised is told apart below, one argument at a time
+        pass
+    found = _broken_arguments(spec, args)
+    return _argument_reason(found[0]) if found else ""
+
+
+def _kind_rank(one: Broken) -> int:
+    return RANK[one[0]]
+
+
+def argument_faults(spec: Mapping[str, Rule] | None, args: object) -> tuple[Fault, ...]:
+    """Every fault of arguments against a table, in the order of `argument_fault`; never raises."""
+    return tuple(_fault(_argument_reason(one), one) for one in _broken_arguments(spec, args))
+
+
+def _argument_reason(one: Broken) -> str:
+    kind, path = one[:2]
+    return f"{kind}:{path[0] if path else 'args'}"
+
+
+def _broken_arguments(spec: Mapping[str, Rule] | None, args: object) -> list[Broken]:
+    try:
+        if not isinstance(args, Mapping):
+            return [("type", (), {"type": "object"}, args)]
+        if spec is None:
+            return []
+        found = broken_fields(spec, args if isinstance(args, dict) else dict(args))
+        return in_argument_order(found, spec)
+    except Exception:
+        return [("type", (), spec, args)]
+
+
+def in_argument_order(found: Iterable[Broken], names: Iterable[str]) -> list[Broken]:
+    """Faults in the order in which they are told: missing arguments, extra ones, then by argument and kind."""
+    place = {name: index for index, name in enumerate(names)}
+
+    def key(one: Broken) -> tuple[int, int, int]:
+        kind, path = one[:2]
+        rank, index = RANK[kind], place.get(str(path[0]), len(place)) if path else -1
+        return (rank, index, 0) if len(path) == 1 and rank < RANK["type"] else (RANK["type"], index, rank)
+
+    return sorted(found, key=key)
+
+
+def _fault(reason: str, one: Broken) -> Fault:
+    kind, path, rule, value = one
+    got = "nothing" if kind == "missing" else describe(value)
+    return Fault(reason=reason, path=path, expected=expected(kind, rule), got=got)
+
+
+def result_fault(spec: Mapping[str, Rule] | None, value: object, empty_ok: bool = False) -> str:
+    """The first reason why a result breaks a table, or an empty text; never raises. None takes anything.
+
+    ``empty``: the table declares lists at its top, all that came are empty, and one of them has no ``min_len`` of 0.
+    """
+    if spec is None:
+        return ""
+    try:
+        if fields_fit(spec, value) and (empty_ok or not _empty_lists(spec, value)):
+            return ""
+    except Exception:  # what raised is told apart below
+        pass
+    reasons = {_result_reason(one) for one in broken_fields(spec, value)}
+    if empty_ok:
+        reasons.discard("empty")
+    elif "shape" not in reasons and _nothing_found({"fields": spec}, value):
+        return "empty"
+    return min(reasons, key=RESULT_RANK.__getitem__, default="")
+
+
+def result_faults(spec: Mapping[str, Rule] | None, value: object, empty_ok: bool = False) -> tuple[Fault, ...]:
+    """Every fault of a result against a table, in the order of `result_fault`; never raises."""
+    return () if spec is None else value_faults({"type": "object", "fields": spec}, value, empty_ok)
+
+
+def value_fault(rule: Rule, value: object, empty_ok: bool = False) -> str:
+    """The first reason why a result of any type breaks one rule, or an empty text; never raises."""
+    found = _broken_result(rule, value, empty_ok)
+    return found[0][0] if found else ""
+
+
+def value_faults(rule: Rule, value: object, empty_ok: bool = False) -> tuple[Fault, ...]:
+    """Every fault of a result of any type against one rule; never raises."""
+    return tuple(_fault(reason, one) for reason, one in _broken_result(rule, value, empty_ok))
+
+
+def _broken_result(rule: Rule, value: object, empty_ok: bool) -> list[tuple[str, Broken]]:
+    found = [(_result_reason(one), one) for one in broken(rule, value)]
+    if empty_ok:
+        found = [pair for pair in found if pair[0] != "empty"]
+    else:
+        told = {one[1] for reason, one in found if reason == "empty"}
+        found += [("empty", one) for one in _nothing_found(rule, value) if one[1] not in told]
+    return sorted(found, key=lambda pair: RESULT_RANK[pair[0]])
+
+
+def _result_reason(one: Broken) -> str:
+    kind, _, rule, value = one
+    if kind == "length" and isinstance(value, list):
+        most = rule.get("max_len")
+        if is_number(most) and len(value) > most:
+            return "too_big"
+        return "shape" if value else "empty"
+    return "range" if kind == "range" else "shape"
+
+
+def _nothing_found(rule: Rule, value: Any) -> list[Broken]:
+    try:
+        fields = rule.get("fields")
+        if fields is not None and isinstance(value, dict):
+            return [("length", (name,), {"min_len": 1}, []) for name in _empty_lists(fields, value)]
+        if value == [] and isinstance(value, list) and _declares_list(rule) and rule.get("min_len") != 0:
+            return [("length", (), {"min_len": 1}, [])]
+    except Exception:  # an unreadable rule has been told as a fault of its own
+        pass
+    return []
+
+
+def _declares_list(rule: Rule) -> bool:
+    wanted = rule.get("type")
+    return wanted == "list" or (isinstance(wanted, list | tuple) and "list" in wanted)
+
+
+def _empty_lists(fields: Mapping[str, Rule], value: Any) -> list[str]:
+    empty: list[str] = []
+    for name, rule in fields.items():
+        one = value.get(name)
+        if isinstance(one, list) and _declares_list(rule):
+            if one:
+                return []
+            if rule.get("min_len") != 0:
+                empty.append(name)
+    return empty
+
+
+@attrs.frozen(eq=False)
+class TableArguments:
+    """Arguments measured by a table (argument name -> rule) that is read anew each time; None takes any mapping.
+
+    The table is held, not copied, so editing it in place counts at once. `spec_check.check_arguments` finds its
+    contradictions at build.
+    """
+
+    spec: Mapping[str, Rule] | None = None
+
+    def first_fault(self, args: object) -> str:
+        """See `argument_fault`."""
+        return argument_fault(self.spec, args)
+
+    def faults(self, args: object) -> tuple[Fault, ...]:
+        """See `argument_faults`."""
+        return argument_faults(self.spec, args)
+
+    def with_defaults(self, args: Mapping[str, Any]) -> dict[str, Any]:
+        """A copy of the arguments with the defaults of absent optional ones, each a copy of its own."""
+        filled = dict(args)
+        try:
+            for name, rule in (self.spec or {}).items():
+                if name not in filled and "default" in rule and not required(rule):
+                    filled[name] = copy.deepcopy(rule["default"])
+        except Exception:  # an unreadable table refuses the call when it is measured; nothing to add here
+            return filled
+        return filled
+
+    def json_schema(self) -> dict[str, Any]:
+        """An object schema that takes no other keys; what cannot be read becomes a schema that takes anything."""
+        return {"type": "object"} if self.spec is None else fields_schema(self.spec)
+
+
+@attrs.frozen(eq=False)
+class TableResult:
+    """A result measured by a table (key -> rule) that is read anew each time; None takes anything.
+
+    `empty_ok` makes results without rows an honest answer.
+    """
+
+    spec: Mapping[str, Rule] | None = None
+    empty_ok: bool = False
+
+    def first_fault(self, value: object) -> str:
+        """See `result_fault`."""
+        return result_fault(self.spec, value, self.empty_ok)
+
+    def faults(self, value: object) -> tuple[Fault, ...]:
+        """See `result_faults`."""
+        return result_faults(self.spec, value, self.empty_ok)
+
+    def json_schema(self) -> dict[str, Any]:
+        """An object schema that takes no other keys; a list that must not be empty has a ``minItems`` of 1."""
+        if self.spec is None:
+            return {}
+        schema = fields_schema(self.spec)
+        lists = [part for part in schema.get("properties", {}).values() if part.get("type") == "array"]
+        if len(lists) == 1 and not self.empty_ok:
+            lists[0].setdefault("minItems", 1)
+        return schema

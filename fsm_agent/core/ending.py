@@ -1,0 +1,47 @@
+"""How a run comes to its end: the stop is explained, and a closing turn asked for where one is due."""
+
+from __future__ import annotations
+
+from fsm_agent.core.gate import Toolbox
+from fsm_agent.core.run import Call, Run
+from fsm_agent.core.setup import Setup
+from fsm_agent.core.stops import explain
+from fsm_agent.core.turn import fold
+from fsm_agent.core.values import EffectClass
+
+
+def stop_here(setup: Setup, run: Run) -> None:
+    """Explain the stop; where a closing turn is due and possible it is asked for, else the run is over."""
+    if run.open_calls:
+        fold(run, setup.box)
+    run.stop = explain(run, setup.table)
+    run.closing = bool(run.closed) and _closing_turn(setup, run)
+    if not run.closing:
+        finish(run, run.stop.reason)
+
+
+def finish(run: Run, reason: str) -> None:
+    """The run is over."""
+    run.closing = False
+    run.trace.append(("answer", run.spent_s, reason, None))
+
+
+def abandon(run: Run, box: Toolbox, call: Call) -> None:
+    """Settle an open call of a run that is stopped in the middle: nothing is known of a body that must run only once."""
+    tool = box.get(call.tool)
+    once = tool is not None and tool.effect is EffectClass.AT_MOST_ONCE
+    call.ok, call.error = False, "unknown_outcome" if once and call.started else "cancelled"
+    call.detail = "the run was stopped while the call was open"
+    run.errors.append(call.error)
+    run.trace.append(("finished", run.spent_s, call.id, call.error))
+
+
+def _closing_turn(setup: Setup, run: Run) -> bool:
+    if not (setup.composes and setup.policy.reserve_answer):
+        return False
+    # A decider that gave nothing usable so often will not be asked for the answer either.
+    if any(guard.guard == "decisions_usable" for guard in run.closed):
+        return False
+    limits = run.limits
+    in_time = limits.deadline_s is None or run.spent_s < limits.deadline_s
+    return in_time and (limits.max_turns is None or run.turns < limits.max_turns)

@@ -1,0 +1,158 @@
+"""What a driver tells a run: the answers to what it asked, each of which is one line of its journal."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attrs
+
+from fsm_agent.core.values import Decision, Judgement, Verdict
+
+
+@attrs.define(slots=True)
+class Decided:
+    """The decider's answer."""
+
+    decision: Decision
+
+
+@attrs.define(slots=True)
+class DecisionFailed:
+    """The decider raised or its provider failed; `error` is the type's name, `message` its redacted text.
+
+    `kind` is ``error`` (the run stops with `model_error`) or ``malformed`` (fed back, bounded).
+    """
+
+    error: str
+    message: str = ""
+    kind: str = "error"
+
+
+@attrs.define(slots=True)
+class Started:
+    """The driver is about to run the bodies of these calls."""
+
+    call_ids: tuple[str, ...]
+
+
+@attrs.define(slots=True)
+class Returned:
+    """A body returned `value`. `verdict` is what the contract's classifier said, if it has one."""
+
+    call_id: str
+    value: Any
+    verdict: Verdict | None = None
+
+
+@attrs.define(slots=True)
+class Raised:
+    """A body raised, or ran out of its time (`error` is then ``TimeoutError``).
+
+    `ran` is false when the body never began, as when its thread could not take an exclusive turn in time.
+    """
+
+    call_id: str
+    error: str
+    message: str = ""
+    verdict: Verdict | None = None
+    ran: bool = True
+
+
+@attrs.define(slots=True)
+class Reused:
+    """Memory answered: a remembered value, or a remembered failure (`error` set)."""
+
+    call_id: str
+    value: Any = None
+    error: str = ""
+
+
+@attrs.define(slots=True)
+class CircuitOpen:
+    """The tool's circuit breaker is open; `retry_after_s` seconds until a probe may run."""
+
+    call_id: str
+    retry_after_s: float = 0.0
+
+
+@attrs.define(slots=True)
+class Skipped:
+    """A hook answered in the body's place; the body did not run."""
+
+    call_id: str
+    why: str
+    value: Any = None
+
+
+@attrs.define(slots=True)
+class Judged:
+    """The verifier's verdict."""
+
+    judgement: Judgement
+
+
+@attrs.define(slots=True)
+class JudgeFailed:
+    """The verifier raised or gave no verdict, which counts as a no."""
+
+    error: str
+    message: str = ""
+
+
+@attrs.define(slots=True)
+class Composed:
+    """The closing answer."""
+
+    text: str
+
+
+@attrs.define(slots=True)
+class ComposeFailed:
+    """No closing answer could be had; the template speaks instead."""
+
+    error: str
+    message: str = ""
+
+
+@attrs.define(slots=True)
+class Waited:
+    """The time that was asked for has passed."""
+
+
+@attrs.define(slots=True)
+class Stopped:
+    """A strategy or hook ended the run; `reason` is its stop reason."""
+
+    reason: str
+    detail: str = ""
+
+
+@attrs.define(slots=True)
+class Cancelled:
+    """The host cancelled the drive; the run stands still and can be resumed."""
+
+    detail: str = ""
+
+
+@attrs.define(slots=True)
+class Resumed:
+    """A driver takes a stopped run up again, with the limits it has from now on."""
+
+    limits: Any = None
+
+
+CallEvent = Returned | Raised | Reused | CircuitOpen | Skipped
+Event = (
+    Decided
+    | DecisionFailed
+    | Started
+    | CallEvent
+    | Judged
+    | JudgeFailed
+    | Composed
+    | ComposeFailed
+    | Waited
+    | Stopped
+    | Cancelled
+    | Resumed
+)

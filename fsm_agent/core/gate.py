@@ -1,0 +1,209 @@
+"""The gate: admit a call, or say why not. It looks at the run and the contract and nothing else.
+
+The order is the specification's: the tool is known, the state allows it, the arguments keep the contract, the budgets have
+room, the call is no forbidden repetition. Memory, breaker and body come after it and belong to the driver.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping
+from typing import Any, Protocol
+
+from fsm_agent.core.keys import call_key, key_args, loop_key
+from fsm_agent.core.plain import short
+from fsm_agent.core.redact import redacted
+from fsm_agent.core.run import Call, ClosedGuard, Run
+from fsm_agent.core.tools import Tool
+from fsm_agent.core.values import Policy, StopReason
+
+
+class Toolbox(Protocol):
+    """Where tools are looked up by name; it may change while runs go on."""
+
+    def get(self, name: Any) -> Tool | None: ...
+
+    def names(self) -> Collection[str]: ...
+
+
+def allowed_now(run: Run, box: Toolbox, allowed: Collection[str] | None) -> tuple[str, ...]:
+    """The tools that the state allows and that have budget left, in the order of the toolbox."""
+    limits, counts = run.limits, run.tool_counts
+    if limits.max_tool_calls is not None and run.tool_calls >= limits.max_tool_calls:
+        return ()
+    names = [name for name in box.names() if allowed is None or name in allowed]
+    if limits.max_same_tool_calls is None:
+        return tuple(names)
+    return tuple(name for name in names if (most := limits.for_tool(name)) is None or counts.get(name, 0) < most)
+
+
+def decoded(args: Any) -> Any:
+    """Arguments as an object where that takes no guessing, else as they came.
+
+    None and blank text mean no arguments. JSON text is decoded, also inside a code fence, and once more when it is a JSON
+    string that holds an object.
+    """
+    if type(args) is dict:
+        return args
+    if args is None:
+        return {}
+    if not isinstance(args, str):
+        return args
+    text: Any = args.strip()
+    if not text:
+        return {}
+    if text.startswith("```") and text.endswith("```"):
+        text = text[3:-3].removeprefix("json").strip()
+    for _ in range(2):
+        if not isinstance(text, str):
+            break
+        try:
+            text = json.loads(text)
+        except (ValueError, RecursionError):
+            return args
+    return {} if text is None else text if isinstance(text, Mapping) else args
+
+
+def admit_turn(run: Run, box: Toolbox, allowed: Collection[str] | None, policy: Policy) -> None:
+    """Pass every open call that was not admitted yet through the gate, in order.
+
+    A refused call is settled with its reason. A closed run-wide guard is noted in `run.closed`; the calls behind it are
+    skipped, those before it stay admitted.
+    """
+    admitted = 0
+    for call in run.open_calls:
+        if call.ok is None and not call.admitted:
+            _admit(run, call, box, allowed, policy, admitted)
+        admitted += call.admitted
+    if admitted > 1:
+        _share(run, box)
+
+
+def _admit(
+    run: Run, call: Call, box: Toolbox, allowed: Collection[str] | None, policy: Policy, admitted_before: int
+) -> None:
+    call.tries += 1
+    if run.closed:
+        refuse(run, call, f"skipped:{run.closed[0].reason.value}", "the run is stopping")
+        return
+    args = call.args = decoded(call.args)
+    tool = box.get(call.tool)
+    run.tried.append((call.tool, args))
+    if tool is None:
+        _refuse_request(run, call, None, policy, "args:unknown_tool", _menu(run, box, allowed, policy))
+        return
+    if allowed is not None and call.tool not in allowed:
+        _refuse_request(run, call, tool, policy, "refused:not_allowed", _menu(run, box, allowed, policy))
+        return
+    fault = tool.args.first_fault(args) if tool.args is not None else "" if isinstance(args, Mapping) else "type:args"
+    if fault:
+        # What would have worked is for whoever decides again; where nobody does, the reason alone is enough.
+        detail = fault_list(tool, args) if policy.redecide else ""
+        _refuse_request(run, call, tool, policy, f"args:{fault}", detail)
+        return
+    limits = run.limits
+    if limits.max_calls_per_turn is not None and admitted_before >= limits.max_calls_per_turn:
+        refuse(run, call, "skipped:max_calls_per_turn", f"at most {limits.max_calls_per_turn} calls run in one turn")
+        return
+    called = run.tool_counts.get(call.tool, 0)
+    if limits.max_same_tool_calls is not None and (most := limits.for_tool(call.tool)) is not None and called >= most:
+        refuse(run, call, "refused:budget:max_same_tool_calls", f"{call.tool} may be called {most} times in a run")
+        return
+    if limits.max_tool_calls is not None and run.tool_calls >= limits.max_tool_calls:
+        _close(run, "calls_left", "max_tool_calls", limits.max_tool_calls, run.tool_calls, StopReason.MAX_TOOL_CALLS)
+        refuse(run, call, "skipped:max_tool_calls", f"at most {limits.max_tool_calls} calls run")
+        return
+    if limits.deadline_s is not None and (until := limits.work_until_s) is not None and run.spent_s >= until:
+        _close(run, "time_left", "deadline_s", until, run.spent_s, StopReason.DEADLINE)
+        refuse(run, call, "skipped:deadline", "the time for calls is used up")
+        return
+    watches = limits.max_same_call is not None or limits.dedup_window is not None
+    if watches and _repeats(run, call, tool, policy):
+        refuse(run, call, "refused:duplicate", "the same call was made before and is not run again")
+        return
+    call.admitted = True
+    call.source = tool.source
+    run.tool_calls += 1
+    run.tool_counts[call.tool] = called + 1
+    if limits.dedup_window is not None:
+        run.window.append(call.key)
+        del run.window[: -limits.dedup_window]
+    run.trace.append(("admitted", run.spent_s, call.id, call.tool))
+
+
+def _menu(run: Run, box: Toolbox, allowed: Collection[str] | None, policy: Policy) -> str:
+    if not policy.redecide:
+        return ""
+    return f"tools allowed in state {run.state}: {', '.join(allowed_now(run, box, allowed)) or 'none'}"
+
+
+def fault_list(tool: Tool, args: Any) -> str:
+    """Every fault of the arguments, with its place and what was expected, secrets redacted."""
+    if tool.args is None:
+        return "arguments must be an object"
+    return redacted("; ".join(map(str, tool.args.faults(args)[:20])), tool.secret, args)
+
+
+def refuse(run: Run, call: Call, error: str, detail: str = "") -> None:
+    """Settle a call without running it; `error` is its stable word."""
+    call.ok, call.error, call.detail = False, error, detail
+    run.errors.append(error)
+    run.trace.append(("refused", run.spent_s, call.id, error))
+
+
+def _refuse_request(run: Run, call: Call, tool: Tool | None, policy: Policy, error: str, detail: str) -> None:
+    # A call that never reached its body is a request of its key too: asking for it again is a repetition.
+    if run.limits.max_same_call is not None or run.limits.dedup_window is not None:
+        _repeats(run, call, tool, policy)
+    refuse(run, call, error, detail)
+
+
+def _repeats(run: Run, call: Call, tool: Tool | None, policy: Policy) -> bool:
+    """Count one request of the call's key; true when the policy does not let it run again."""
+    most, window = run.limits.max_same_call, run.limits.dedup_window
+    identity = tool.identity if tool is not None else None
+    args = call.args
+    if tool is not None and tool.args is not None and isinstance(args, Mapping):
+        args = tool.args.with_defaults(args)
+    call.key = loop_key(call.tool, key_args(args, identity))
+    before = run.requests.get(call.key, 0)
+    run.requests[call.key] = before + 1
+    if tool is not None and tool.polling:
+        return False
+    if window is not None:
+        before = run.window.count(call.key)
+    allowed = 1 if most is None or policy.duplicates == "first" else most
+    if before < allowed:
+        return False
+    if policy.duplicates in ("stop", "first"):
+        limit = "dedup_window" if most is None else "max_same_call"
+        calls = [*(c.id for c in run.calls if c.key == call.key), *(c.id for c in run.open_calls if c.key == call.key)]
+        _close(run, "call_is_new", limit, allowed, before + 1, StopReason.DUPLICATE_CALL, tuple(calls))
+    return True
+
+
+def _close(
+    run: Run, guard: str, limit: str, allowed: float, used: float, reason: StopReason, calls: tuple[str, ...] = ()
+) -> None:
+    run.closed.append(
+        ClosedGuard(guard=guard, limit=limit, allowed=allowed, used=used, opens_at=used + 1, reason=reason, calls=calls)
+    )
+    run.trace.append(("guard_closed", run.spent_s, guard, reason.value))
+
+
+def _share(run: Run, box: Toolbox) -> None:
+    """Let identical pure calls of the turn share the run of the first of them."""
+    leaders: dict[str, str] = {}
+    for call in run.open_calls:
+        if call.ok is not None or not call.admitted or call.started:
+            continue
+        tool = box.get(call.tool)
+        if tool is None or not tool.pure or tool.polling:
+            continue
+        leader = leaders.setdefault(call_key(call.tool, call.args), call.id)
+        call.leader = "" if leader == call.id else leader
+
+
+def fault_text(call: Call) -> str:
+    """What the decider is told about a call that failed: the stable word, and what would have worked."""
+    return f"{call.error} ({short(call.detail, 2000)})" if call.detail else call.error

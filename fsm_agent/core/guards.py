@@ -1,0 +1,158 @@
+"""Guards: true-or-false sentences over a run. They look and never touch.
+
+A spending guard is a record of a counter and a limit, so a bound can be computed from it; an opaque guard (a function) is
+allowed and counts as always open for every proof.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from operator import attrgetter
+from typing import Any, Protocol
+
+import attrs
+
+from fsm_agent.core.run import Run
+from fsm_agent.core.values import StopReason
+
+
+class Guard(Protocol):
+    """Anything with a name that says yes or no to a run."""
+
+    @property
+    def name(self) -> str: ...
+
+    def __call__(self, run: Run) -> bool: ...
+
+
+@attrs.frozen(eq=False)
+class Spending:
+    """Open while `counter` of the run is below `limit` of its limits, or while that limit is off.
+
+    `bound` names what is compared with, where that is not the limit itself. `tripwire` limits stop at the n-th, budgets
+    refuse the n + 1-th; both are open below n. `within` names the counter in whose one unit this one counts: it may start
+    anew only when that one has risen. A counter that the run has no field for is looked up in `run.fields`.
+    """
+
+    name: str
+    counter: str
+    limit: str
+    reason: StopReason
+    tripwire: bool = False
+    within: str = ""
+    bound: str = ""
+    _used: Callable[[Any], Any] = attrs.field(init=False)
+    _allowed: Callable[[Any], Any] = attrs.field(init=False)
+
+    @_used.default
+    def _make_used(self) -> Callable[[Any], Any]:
+        counter = self.counter
+        return attrgetter(counter) if counter in _RUN_FIELDS else lambda run: run.fields.get(counter, 0)
+
+    @_allowed.default
+    def _make_allowed(self) -> Callable[[Any], Any]:
+        return attrgetter(f"limits.{self.bound or self.limit}")
+
+    def __call__(self, run: Run) -> bool:
+        allowed = self._allowed(run)
+        return allowed is None or self._used(run) < allowed
+
+    def used(self, run: Run) -> float:
+        """What the run has spent of it."""
+        amount: float = self._used(run)
+        return amount
+
+    def allowed(self, run: Run) -> float | None:
+        """What the run may spend, or None."""
+        amount: float | None = self._allowed(run)
+        return amount
+
+
+_RUN_FIELDS = frozenset(field.name for field in attrs.fields(Run))
+
+
+@attrs.frozen(eq=False)
+class Opaque:
+    """A guard that is any function of a run; every proof treats it as open."""
+
+    name: str
+    test: Callable[[Run], bool]
+
+    def __call__(self, run: Run) -> bool:
+        return bool(self.test(run))
+
+
+@attrs.frozen(eq=False)
+class AllOf:
+    """Open when all of its parts are; it is drawn under its own name."""
+
+    name: str
+    guards: tuple[Guard, ...]
+
+    def __call__(self, run: Run) -> bool:
+        for guard in self.guards:  # noqa: SIM110  a generator would cost more than the guards
+            if not guard(run):
+                return False
+        return True
+
+
+def spendings(guard: Guard) -> Iterator[Spending]:
+    """The spending guards that a guard is made of."""
+    if isinstance(guard, Spending):
+        yield guard
+    elif isinstance(guard, AllOf):
+        for part in guard.guards:
+            yield from spendings(part)
+
+
+def _has_repair(run: Run) -> bool:
+    return run.repair_due
+
+
+def _may_redecide(run: Run) -> bool:
+    return run.redecide
+
+
+has_repair = Opaque("has_repair", _has_repair)
+may_redecide = Opaque("may_redecide", _may_redecide)
+
+steps_left = Spending("steps_left", "steps", "max_steps", StopReason.MAX_STEPS)
+turns_left = Spending("turns_left", "turns", "max_turns", StopReason.MAX_TURNS)
+calls_below_stop = Spending(
+    "calls_below_stop", "emitted_calls", "stop_after_tool_calls", StopReason.STOP_AFTER_TOOL_CALLS
+)
+time_left = Spending("time_left", "spent_s", "deadline_s", StopReason.DEADLINE, bound="work_until_s")
+tokens_left = Spending("tokens_left", "tokens", "max_tokens", StopReason.MAX_TOKENS)
+cost_left = Spending("cost_left", "cost", "max_cost", StopReason.MAX_COST)
+observations_differ = Spending(
+    "observations_differ", "same_observation", "max_same_observation", StopReason.REPEATED_OBSERVATION, tripwire=True
+)
+makes_progress = Spending("makes_progress", "stale_turns", "max_stale_turns", StopReason.NO_PROGRESS, tripwire=True)
+finds_something = Spending(
+    "finds_something", "empty_results", "max_empty_results", StopReason.EMPTY_RESULTS, tripwire=True
+)
+few_tool_errors = Spending("few_tool_errors", "tool_errors", "max_tool_errors", StopReason.MAX_TOOL_ERRORS, tripwire=True)
+few_bad_arguments = Spending(
+    "few_bad_arguments", "bad_arguments", "max_bad_arguments", StopReason.MAX_BAD_ARGUMENTS, tripwire=True
+)
+attempts_left = Spending("attempts_left", "attempts", "max_attempts", StopReason.MAX_ATTEMPTS, within="turns")
+gather_rounds_left = Spending("gather_rounds_left", "gather_rounds", "max_attempts", StopReason.MAX_ATTEMPTS)
+verify_rounds_left = Spending("verify_rounds_left", "verify_rounds", "max_verify_rounds", StopReason.UNVERIFIED)
+
+# The order decides which reason is named when several close at once: what says most about the run comes first.
+within_limits = AllOf(
+    "within_limits",
+    (
+        few_tool_errors,
+        few_bad_arguments,
+        finds_something,
+        observations_differ,
+        makes_progress,
+        time_left,
+        tokens_left,
+        cost_left,
+        calls_below_stop,
+        turns_left,
+        steps_left,
+    ),
+)

@@ -1,0 +1,159 @@
+"""The figures that bound a run, with the seeds' own as presets."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import attrs
+
+from fsm_agent.core.errors import LimitsError
+
+
+def _whole(least: int) -> Any:
+    def check(_: Limits, attribute: attrs.Attribute[Any], value: object) -> None:
+        if value is None:
+            return
+        if isinstance(value, bool) or not isinstance(value, int) or value < least:
+            raise LimitsError(f"Limits.{attribute.name} is {_said(value)}; give a whole number from {least}, or None for no limit")
+
+    return check
+
+
+def _amount(_: Limits, attribute: attrs.Attribute[Any], value: object) -> None:
+    if value is None:
+        return
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value < 0:
+        raise LimitsError(f"Limits.{attribute.name} is {_said(value)}; give a finite number from 0, or None for no limit")
+
+
+def _per_tool(_: Limits, attribute: attrs.Attribute[Any], value: object) -> None:
+    figures = value.values() if isinstance(value, Mapping) else [value]
+    for figure in figures:
+        if figure is not None and (isinstance(figure, bool) or not isinstance(figure, int) or figure < 0):
+            raise LimitsError(
+                f"Limits.{attribute.name} is {_said(value)}; give a whole number from 0, a mapping of tool to such numbers, or None"
+            )
+
+
+def _said(value: object) -> str:
+    return f"{value!r:.60}" if isinstance(value, int | float | str) and abs(_size(value)) < 10**60 else f"a {type(value).__name__}"
+
+
+def _size(value: float | str) -> float:
+    return len(value) if isinstance(value, str) else value
+
+
+def _figures(value: object) -> Any:
+    return dict(value) if isinstance(value, Mapping) else value
+
+
+@attrs.frozen(kw_only=True)
+class Limits:
+    """What one run may spend; None switches a limit off.
+
+    Budgets of n allow n and refuse n + 1; tripwires (`max_same_observation`, `max_stale_turns`, `max_empty_results`,
+    `max_tool_errors`, `max_bad_arguments`) stop at the n-th. Times are seconds the run has spent, never instants.
+    `max_same_tool_calls` is one number for every tool or a mapping of tool to number (a tool it lacks has no limit).
+    `reserve_s` is the part of the deadline kept for the answer, never more than a tenth of it.
+
+    Raises LimitsError for a figure of the wrong kind.
+    """
+
+    max_steps: int | None = attrs.field(default=64, validator=_whole(1))
+    max_turns: int | None = attrs.field(default=10, validator=_whole(0))
+    max_tool_calls: int | None = attrs.field(default=20, validator=_whole(0))
+    max_same_tool_calls: int | Mapping[str, int | None] | None = attrs.field(default=6, validator=_per_tool, converter=_figures)
+    max_calls_per_turn: int | None = attrs.field(default=8, validator=_whole(0))
+    stop_after_tool_calls: int | None = attrs.field(default=None, validator=_whole(0))
+    max_same_call: int | None = attrs.field(default=2, validator=_whole(1))
+    max_same_observation: int | None = attrs.field(default=3, validator=_whole(1))
+    max_stale_turns: int | None = attrs.field(default=4, validator=_whole(1))
+    max_empty_results: int | None = attrs.field(default=2, validator=_whole(1))
+    max_tool_errors: int | None = attrs.field(default=5, validator=_whole(1))
+    max_bad_arguments: int | None = attrs.field(default=5, validator=_whole(1))
+    max_attempts: int | None = attrs.field(default=3, validator=_whole(1))
+    max_verify_rounds: int | None = attrs.field(default=3, validator=_whole(1))
+    max_invalid_decisions: int | None = attrs.field(default=2, validator=_whole(0))
+    max_parallel: int | None = attrs.field(default=None, validator=_whole(1))
+    max_tokens: int | None = attrs.field(default=None, validator=_whole(0))
+    max_cost: float | None = attrs.field(default=None, validator=_amount)
+    deadline_s: float | None = attrs.field(default=25.0, validator=_amount)
+    reserve_s: float | None = attrs.field(default=2.0, validator=_amount)
+    max_wait_s: float | None = attrs.field(default=60.0, validator=_amount)
+    dedup_window: int | None = attrs.field(default=None, validator=_whole(1))
+    min_evidence: int | None = attrs.field(default=1, validator=_whole(0))
+
+    @property
+    def work_until_s(self) -> float | None:
+        """The spent time from which no further turn or call begins; what follows is reserved for the answer."""
+        if self.deadline_s is None:
+            return None
+        return self.deadline_s - min(self.reserve_s or 0.0, self.deadline_s / 10)
+
+    def for_tool(self, tool: str) -> int | None:
+        """How many admitted calls one tool may have, or None."""
+        figure = self.max_same_tool_calls
+        return figure.get(tool) if isinstance(figure, Mapping) else figure
+
+    @classmethod
+    def off(cls, **named: Any) -> Limits:
+        """Every limit off but those named; `min_evidence` is then 0."""
+        nothing: dict[str, Any] = {field.name: None for field in attrs.fields(cls)}
+        return cls(**{**nothing, "min_evidence": 0, **named})
+
+    @classmethod
+    def loop_guard(cls, **named: Any) -> Limits:
+        """The figures of seed 000: 12 calls, 2 of one call, the third equal observation, 2 rounds of gathering."""
+        return cls(**{"max_tool_calls": 12, "max_same_call": 2, "max_same_observation": 3, "max_attempts": 2, **named})
+
+    @classmethod
+    def react(cls, **named: Any) -> Limits:
+        """The figures of seed 001: 6 calls, 10 turns, no call twice, the second error or empty result of one intent."""
+        figures = {"max_tool_calls": 6, "max_turns": 10, "max_same_call": 1, "max_tool_errors": 2, "max_empty_results": 2}
+        return cls(**{**figures, **named})
+
+    @classmethod
+    def autogpt(cls, **named: Any) -> Limits:
+        """The figures of seed 002: 12 steps, 20 calls, 6 of one tool, 25 s, a window of 12 calls, 3 pieces of evidence."""
+        figures: dict[str, Any] = {"max_steps": 12, "max_tool_calls": 20, "max_same_tool_calls": 6, "deadline_s": 25.0}
+        window = {"dedup_window": 12, "max_same_call": None, "min_evidence": 3}
+        return cls(**{**figures, **window, **named})
+
+    @classmethod
+    def lab(cls, **named: Any) -> Limits:
+        """The figures of seed 003: 3 tries of one order and nothing else; steps stay bounded."""
+        return cls.off(**{"max_attempts": 3, "max_steps": 64, **named})
+
+    @classmethod
+    def agent_loop(cls, **named: Any) -> Limits:
+        """The figures of seed 004: 5 turns, 10 calls a turn, no further turn after 20 emitted calls."""
+        return cls(**{"max_turns": 5, "max_calls_per_turn": 10, "stop_after_tool_calls": 20, **named})
+
+    def raised(self, changes: Mapping[str, Any]) -> Limits:
+        """These limits with some of them raised or switched off; lowering one raises LimitsError.
+
+        `max_same_tool_calls` takes a number or a mapping; a mapping is laid over the figures in force.
+        """
+        known = {field.name for field in attrs.fields(Limits)}
+        merged: dict[str, Any] = {}
+        for name, value in changes.items():
+            if name not in known:
+                raise LimitsError(f"Limits has no field {name!r}; it has {', '.join(sorted(known))}")
+            merged[name] = self._merged(value) if name == "max_same_tool_calls" else value
+        new = attrs.evolve(self, **merged)
+        for name in merged:
+            if name not in ("max_same_tool_calls", "min_evidence", "reserve_s"):
+                self._refuse_lower(new, name)
+        return new
+
+    def _refuse_lower(self, new: Limits, name: str) -> None:
+        before, after = attrs.asdict(self, recurse=False)[name], attrs.asdict(new, recurse=False)[name]
+        if after is not None and (before is None or after < before):
+            raise LimitsError(f"Limits.{name} would fall from {before} to {after}; a run in progress can only be given more")
+
+    def _merged(self, value: Any) -> Any:
+        if isinstance(value, Mapping) and isinstance(self.max_same_tool_calls, Mapping):
+            return {**self.max_same_tool_calls, **value}
+        return value

@@ -1,0 +1,137 @@
+"""What a decision makes of a run: calls to pass through the gate, a text to verify, or a fault to feed back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import attrs
+
+from fsm_agent.core.events import DecisionFailed
+from fsm_agent.core.plain import storable
+from fsm_agent.core.run import Call, ClosedGuard, Run
+from fsm_agent.core.values import Decision, Policy, StopReason, ToolCall
+
+# What a finish reason means when the decision itself does not say enough; the rest counts as a plain stop.
+_FINISHES = {
+    "length": StopReason.TRUNCATED,
+    "max_tokens": StopReason.TRUNCATED,
+    "content_filter": StopReason.CONTENT_FILTER,
+    "refusal": StopReason.CONTENT_FILTER,
+}
+
+
+def accept(run: Run, decision: Decision, policy: Policy) -> str:
+    """Take a decision in; returns ``decided``, ``proposed``, ``failed`` (fed back) or ``stopped``."""
+    run.turns += 1
+    if decision.usage is not None:
+        run.tokens += decision.usage.input_tokens + decision.usage.output_tokens
+        run.cost += decision.usage.cost
+    run.trace.append(("decision", run.spent_s, str(run.turns), len(decision.calls)))
+    run.emitted_calls += len(decision.calls)
+    if decision.finish and (finish := _FINISHES.get(decision.finish)) is not None:
+        return _cut_off(run, decision, finish, policy)
+    text = _text(decision)
+    if decision.finish == "stop" and decision.calls and text:
+        _open(run, decision.calls)
+        return _skip_all(run, decision, "the decision was final")
+    calls = [call for call in decision.calls if isinstance(call.tool, str) and call.tool]
+    if calls:
+        run.invalid_decisions = 0
+        _open(run, calls)
+        return "decided"
+    if text or decision.question:
+        run.invalid_decisions = 0
+        run.draft = decision
+        return "proposed"
+    if decision.calls:
+        return _malformed(run, "no call of the decision names a tool", StopReason.INVALID_DECISION)
+    if policy.on_finish.get("empty", "continue") == "end":
+        return _stop(run, StopReason.MODEL_EMPTY, "the decision held neither a call nor a text")
+    return _malformed(run, "the decision held neither a call nor a text", StopReason.MODEL_EMPTY)
+
+
+def reject(run: Run, event: DecisionFailed) -> str:
+    """Take in that no decision could be had: a fault is fed back, bounded; an error ends the run."""
+    run.turns += 1
+    run.trace.append(("decision_failed", run.spent_s, event.error, event.message))
+    text = f"{event.error}: {event.message}" if event.message else event.error
+    if event.kind == "malformed":
+        return _malformed(run, text, StopReason.INVALID_DECISION)
+    return _stop(run, StopReason.MODEL_ERROR, text)
+
+
+def take_text(run: Run, text: Any) -> None:
+    """Keep the closing answer, where it says anything."""
+    if isinstance(text, str) and text.strip():
+        run.closing_text = text
+
+
+def _text(decision: Decision) -> str:
+    return decision.text.strip() if isinstance(decision.text, str) else ""
+
+
+def _open(run: Run, calls: Sequence[ToolCall]) -> None:
+    """Open the calls of a decision; a missing or repeated id gets a fresh one."""
+    known = run.call_ids
+    for call in calls:
+        wanted = call.id
+        if not wanted or type(wanted) is not str or wanted in known:
+            number = len(known) + 1
+            while (wanted := f"call-{number}") in known:
+                number += 1
+        known[wanted] = True
+        run.open_calls.append(
+            Call(id=wanted, tool=call.tool, args=call.args, turn=run.turns, intent=call.intent, reason=call.reason)
+        )
+
+
+def _skip_all(run: Run, decision: Decision, why: str) -> str:
+    for call in run.open_calls:
+        call.args = storable(call.args)
+        call.ok, call.error, call.detail = False, "skipped:final", why
+        run.trace.append(("refused", run.spent_s, call.id, call.error))
+    run.calls += run.open_calls
+    run.open_calls = []
+    run.draft = attrs.evolve(decision, calls=())
+    run.invalid_decisions = 0
+    return "proposed"
+
+
+def _cut_off(run: Run, decision: Decision, reason: StopReason, policy: Policy) -> str:
+    """A cut-off or filtered turn: its calls do not run, its text is kept, and it never counts as a success."""
+    _open(run, decision.calls)
+    for call in run.open_calls:
+        call.ok, call.error, call.detail = False, f"skipped:{reason.value}", f"the reply ended with {decision.finish!r}"
+        run.trace.append(("refused", run.spent_s, call.id, call.error))
+    run.calls += run.open_calls
+    run.open_calls = []
+    if _text(decision):
+        run.draft = attrs.evolve(decision, calls=())
+    name = "length" if reason is StopReason.TRUNCATED else decision.finish
+    if policy.on_finish.get(name, "end") == "end":
+        return _stop(run, reason, f"the reply ended with {decision.finish!r}")
+    return _malformed(run, f"the reply ended with {decision.finish!r}", reason)
+
+
+def _malformed(run: Run, why: str, reason: StopReason) -> str:
+    run.invalid_decisions += 1
+    run.repair_due = False
+    run.note = why
+    run.trace.append(("malformed", run.spent_s, str(run.turns), why))
+    most = run.limits.max_invalid_decisions
+    if most is not None and run.invalid_decisions > most:
+        run.closed.append(
+            ClosedGuard(
+                guard="decisions_usable", limit="max_invalid_decisions", allowed=most,
+                used=run.invalid_decisions, opens_at=run.invalid_decisions, reason=reason,
+            )
+        )
+        return "stopped"
+    return "failed"
+
+
+def _stop(run: Run, reason: StopReason, why: str) -> str:
+    run.stopping = reason
+    run.note = why
+    return "stopped"

@@ -1,0 +1,108 @@
+"""What a body's outcome means: measured against the contract, classified, and put into the form that a run keeps."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Mapping
+from typing import Any
+
+import attrs
+
+from fsm_agent.core.plain import storable
+from fsm_agent.core.tools import Tool
+from fsm_agent.core.values import EffectClass, ResultClass, Verdict
+
+FAILING = frozenset({ResultClass.RETRYABLE, ResultClass.RATE_LIMITED, ResultClass.FATAL})
+RETRYABLE = frozenset({ResultClass.RETRYABLE, ResultClass.RATE_LIMITED})
+# The exceptions that say of themselves that another try may succeed; the rest is a plain failure.
+TRANSIENT = frozenset({"TimeoutError", "ConnectionError", "ConnectionResetError", "ConnectionAbortedError", "ConnectionRefusedError", "BrokenPipeError"})
+
+
+@attrs.define(slots=True)
+class Reading:
+    """How one outcome was read: a value, or an error word with its detail, and the class if it has one."""
+
+    ok: bool
+    value: Any
+    error: str = ""
+    detail: str = ""
+    result_class: ResultClass | None = None
+    retry_after_s: float | None = None
+
+
+def read_value(tool: Tool, value: Any, verdict: Verdict | None = None, explain: bool = True) -> Reading:
+    """Measure a returned value: JSON text decoded where the contract asks, schema, post-conditions, class.
+
+    `explain` adds every fault with its place; the reason alone is cheaper.
+    """
+    if tool.decode_json and isinstance(value, str | bytes):
+        try:
+            value = json.loads(value)
+        except (ValueError, RecursionError):
+            return _judged(Reading(False, None, "result:not_json", "the tool's contract promises JSON text"), verdict)
+    if tool.returns is not None and (fault := tool.returns.first_fault(value)):
+        detail = "; ".join(map(str, tool.returns.faults(value)[:20])) if explain else ""
+        empty = ResultClass.EMPTY if fault == "empty" else None
+        return _judged(Reading(False, None, f"result:{fault}", detail, empty), verdict)
+    for name, holds in tool.post.items():
+        if not _holds(holds, value):
+            return _judged(Reading(False, None, f"result:{name}", f"the post-condition {name!r} does not hold"), verdict)
+    if verdict is not None:
+        return _judged(Reading(True, storable(value)), verdict)
+    return Reading(True, storable(value), result_class=class_of(tool, value))
+
+
+def read_raised(tool: Tool, error: str, message: str, verdict: Verdict | None = None) -> Reading:
+    """Read an exception: ``raised:<Name>``, RETRYABLE where its type says so and the tool may be repeated."""
+    repeatable = tool.effect in (EffectClass.PURE, EffectClass.IDEMPOTENT)
+    transient = ResultClass.RETRYABLE if repeatable and error in TRANSIENT else None
+    return _judged(Reading(False, None, f"raised:{error}", message, transient), verdict)
+
+
+def _judged(reading: Reading, verdict: Verdict | None) -> Reading:
+    if verdict is None:
+        return reading
+    reading.result_class, reading.retry_after_s = verdict.result_class, verdict.retry_after_s
+    if verdict.result_class in FAILING and reading.ok:
+        reading.ok, reading.value, reading.error = False, None, f"result:{verdict.result_class.value.lower()}"
+    if verdict.reason:
+        reading.detail = reading.detail or verdict.reason
+    return reading
+
+
+def _holds(holds: Any, value: Any) -> bool:
+    try:
+        return bool(holds(value))
+    except Exception:
+        return False
+
+
+def class_of(tool: Tool, value: Any) -> ResultClass:
+    """EMPTY for null, blank text, an empty list and seed 001's ``found: false``, unless that is normal for the tool; else OK."""
+    if type(value) is dict:
+        return ResultClass.EMPTY if value.get("found") is False and not tool.empty_ok else ResultClass.OK
+    empty = (
+        value is None
+        or (isinstance(value, str) and not value.strip())
+        or (isinstance(value, list | tuple) and not value)
+        or (isinstance(value, Mapping) and value.get("found") is False)
+    )
+    return ResultClass.EMPTY if empty and not tool.empty_ok else ResultClass.OK
+
+
+def backoff_s(tool: Tool, seed: int, call_id: str, tries: int, retry_after_s: float | None) -> float:
+    """How long to wait after the given number of tries, in seconds.
+
+    A retry-after is honoured as it is. A declared list of waits is used in order (its last repeats). Otherwise the first
+    wait doubles with each try up to the cap, and the second half of it is jitter, drawn from the run's seed so that a
+    replay waits as long.
+    """
+    if retry_after_s is not None:
+        return max(0.0, retry_after_s)
+    base = tool.retry.backoff_s
+    if not isinstance(base, int | float):
+        return float(base[min(tries, len(base)) - 1]) if base else 0.0
+    full = min(tool.retry.most_s, base * 2.0 ** min(tries - 1, 60))
+    jitter = zlib.crc32(f"{seed}:{call_id}:{tries}".encode(errors="backslashreplace")) / 2**32
+    return full * (0.5 + 0.5 * jitter)

@@ -1,0 +1,186 @@
+"""The one living thing: a run, which is plain data from its first step to its answer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attrs
+
+from fsm_agent.core.limits import Limits
+from fsm_agent.core.values import Decision, Judgement, ResultClass, StopReason
+
+# One line of the trace: what happened, when (spent seconds), to what (state, tool or call id), and its detail.
+TraceRow = tuple[str, float, str, Any]
+
+
+@attrs.define(kw_only=True)
+class Call:
+    """One call of a turn, from the decision that asked for it to its one result.
+
+    `key` is the canonical key that repetitions are counted by. `tries` are the bodies and refusals so far, `tried_repairs`
+    the
+    repairs already applied, and `repair` the next one as (name, tool, arguments), where there is one. Until it is settled `ok` is None; then `value` or `error` (a stable word) is its result.
+    `started` is true from the moment the driver may run the body. `leader` is the id of an identical pure call of the same
+    turn whose result this one shares.
+    """
+
+    id: str
+    tool: str
+    args: Any
+    turn: int = 0
+    intent: str = ""
+    reason: str = ""
+    key: str = ""
+    admitted: bool = False
+    started: bool = False
+    tries: int = 0
+    body_runs: int = 0
+    tried_repairs: list[str] = attrs.field(factory=list)
+    repair: tuple[str, str, Any] | None = None
+    not_before_s: float = 0.0
+    leader: str = ""
+    ok: bool | None = None
+    value: Any = None
+    error: str = ""
+    detail: str = ""
+    result_class: ResultClass | None = None
+    reused: bool = False
+    observation: str = ""
+    source: str = ""
+    counted: bool = False
+
+
+@attrs.frozen(kw_only=True)
+class ClosedGuard:
+    """One guard that was closed when a run stopped: its limit, what was used, and the calls that used it.
+
+    `opens_at` is the smallest value of the limit that would have let the run go on.
+    """
+
+    guard: str
+    limit: str
+    allowed: float | None
+    used: float
+    opens_at: float
+    reason: StopReason
+    tool: str = ""
+    calls: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        by = f", used by {', '.join(self.calls)}" if self.calls else ""
+        whose = f" of {self.tool}" if self.tool else ""
+        return f"{self.guard}: {self.limit}{whose} is {_figure(self.allowed)}, {_figure(self.used)} used{by}"
+
+
+@attrs.frozen(kw_only=True)
+class Stop:
+    """Why a run ended, and what would let it go on.
+
+    `raise_to` is the joint raise of limits that opens every closed guard; it is empty when none was closed or none can be
+    raised. `state` and `outcome` are where the run goes on from.
+    """
+
+    reason: StopReason
+    detail: str = ""
+    closed: tuple[ClosedGuard, ...] = ()
+    raise_to: dict[str, Any] = attrs.field(factory=dict)
+    state: str = ""
+    outcome: str = ""
+
+    def __str__(self) -> str:
+        parts = [self.reason.value, *map(str, self.closed)]
+        if self.detail:
+            parts.append(self.detail)
+        if self.raise_to:
+            parts.append("goes on with " + ", ".join(f"{name}={_figure(value)}" for name, value in self.raise_to.items()))
+        return "; ".join(parts)
+
+
+def _figure(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+@attrs.define(kw_only=True)
+class Run:
+    """Everything one run knows; only the engine writes it, only the machine moves its `state`.
+
+    Counters only rise. Times are seconds spent; a run holds no instant of any clock, so it can be saved at any step and
+    go on elsewhere. `open_calls` are the calls of the present turn that are not folded in yet. One run belongs to one driver
+    at a time. `stop` is set once the run is over, or while it stands still after a cancellation.
+    """
+
+    id: str
+    request: Any
+    state: str
+    limits: Limits
+    machine: str = ""
+    scope: str = ""
+    seed: int = 0
+    redecide: bool = True
+    repair_due: bool = False
+    came_by: tuple[str, str] = ("", "")
+
+    steps: int = 0
+    turns: int = 0
+    tool_calls: int = 0
+    emitted_calls: int = 0
+    body_runs: int = 0
+    tool_errors: int = 0
+    bad_arguments: int = 0
+    stale_turns: int = 0
+    same_observation: int = 0
+    empty_results: int = 0
+    verify_rounds: int = 0
+    gather_rounds: int = 0
+    attempts: int = 0
+    invalid_decisions: int = 0
+    tokens: int = 0
+    cost: float = 0.0
+    spent_s: float = 0.0
+    waited_s: float = 0.0
+    not_before_s: float = 0.0
+
+    calls: list[Call] = attrs.field(factory=list)
+    open_calls: list[Call] = attrs.field(factory=list)
+    tool_counts: dict[str, int] = attrs.field(factory=dict)
+    requests: dict[str, int] = attrs.field(factory=dict)
+    window: list[str] = attrs.field(factory=list)
+    observations: dict[str, int] = attrs.field(factory=dict)
+    empties: dict[str, int] = attrs.field(factory=dict)
+    facts: dict[str, bool] = attrs.field(factory=dict)
+    fields: dict[str, Any] = attrs.field(factory=dict)
+
+    call_ids: dict[str, bool] = attrs.field(factory=dict)
+    tried: list[tuple[str, Any]] = attrs.field(factory=list)
+    errors: list[str] = attrs.field(factory=list)
+    fixes: list[str] = attrs.field(factory=list)
+
+    draft: Decision | None = None
+    closing_text: str = ""
+    judgement: Judgement | None = None
+    note: str = ""
+    closing: bool = False
+    stopping: StopReason | None = None
+    closed: list[ClosedGuard] = attrs.field(factory=list)
+    stop: Stop | None = None
+    resumed: int = 0
+    driven: bool = attrs.field(default=False, eq=False, repr=False)
+
+    path: list[str] = attrs.field(factory=list)
+    trace: list[TraceRow] = attrs.field(factory=list)
+    journal: list[tuple[float, Any]] = attrs.field(factory=list)
+
+    @property
+    def done(self) -> bool:
+        """True once nothing more will be asked of anybody."""
+        return self.stop is not None and not self.closing
+
+    @property
+    def last(self) -> Call | None:
+        """The call that was settled last, or None."""
+        return self.calls[-1] if self.calls else None
+
+    def evidence(self) -> list[Call]:
+        """The calls whose results count as found: successful, not empty, some progress."""
+        nothing = (ResultClass.EMPTY, ResultClass.NO_PROGRESS)
+        return [call for call in self.calls if call.ok and call.result_class not in nothing]

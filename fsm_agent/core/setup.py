@@ -1,0 +1,106 @@
+"""What an engine is built from, checked once and shared by all of its runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, Protocol
+
+import attrs
+
+from fsm_agent.core._machine import Machine
+from fsm_agent.core.checks import check_bounds, check_table
+from fsm_agent.core.effects import Effect
+from fsm_agent.core.errors import TableError
+from fsm_agent.core.events import Event
+from fsm_agent.core.gate import Toolbox
+from fsm_agent.core.limits import Limits
+from fsm_agent.core.run import Run
+from fsm_agent.core.table import Table
+from fsm_agent.core.turn import Repair, Repairs
+from fsm_agent.core.values import Policy
+
+
+class Work(Protocol):
+    """One kind of work. `enter` and `tell` return an outcome, or None while something is still asked for."""
+
+    def enter(self, setup: Setup, run: Run) -> str | None: ...
+
+    def ask(self, setup: Setup, run: Run) -> Effect: ...
+
+    def tell(self, setup: Setup, run: Run, event: Event) -> str | None: ...
+
+
+def _no_repairs() -> dict[str, tuple[str, Repair]]:
+    return {}
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class Setup:
+    """A machine with its tools, policy and repairs; it holds no run.
+
+    `box` is where tools are looked up. `repairs` maps an error word to a repair's name and function. `required` names tools
+    whose evidence an answer needs. `verifies` and `composes` say whether the driver can answer Judge and Compose; `offers`
+    whether the decider wants the names of the tools it may call. `work` gives each kind of work its implementation.
+
+    Raises TableError for a table that no run can use or that the limits leave unbounded.
+    """
+
+    table: Table
+    box: Toolbox
+    work: Mapping[str, Work]
+    limits: Limits = attrs.field(factory=Limits)
+    policy: Policy = attrs.field(factory=Policy)
+    repairs: Repairs = attrs.field(factory=_no_repairs)
+    required: Collection[str] = ()
+    normalizer: Callable[[Any], Any] | None = None
+    verifies: bool = False
+    composes: bool = False
+    offers: bool = True
+    works: dict[str, Work] = attrs.field(init=False)
+    machine: Machine = attrs.field(init=False)
+    allowed: dict[str, frozenset[str] | None] = attrs.field(init=False)
+    finals: frozenset[str] = attrs.field(init=False)
+    mends: bool = attrs.field(init=False)
+    hash: str = attrs.field(init=False)
+    _bounded: dict[int, Limits] = attrs.field(init=False, factory=dict)
+
+    @works.default
+    def _implement(self) -> dict[str, Work]:
+        check_table(self.table)
+        check_bounds(self.table, self.limits)
+        for state in self.table.states:
+            if state.work not in self.work:
+                raise TableError(f"state {state.name!r} does {state.work!r}, for which no work was given; pass work={{...}}")
+        return {state.name: self.work[state.work] for state in self.table.states}
+
+    @machine.default
+    def _compile(self) -> Machine:
+        return Machine(self.table)
+
+    @allowed.default
+    def _allow(self) -> dict[str, frozenset[str] | None]:
+        return {state.name: state.tools for state in self.table.states}
+
+    @finals.default
+    def _end(self) -> frozenset[str]:
+        return frozenset(state.name for state in self.table.states if state.final)
+
+    @mends.default
+    def _mend(self) -> bool:
+        return any(state.work == "repair" for state in self.table.states)
+
+    @hash.default
+    def _hash(self) -> str:
+        return self.table.hash()
+
+    def check_limits(self, limits: Limits) -> None:
+        """Refuse limits that leave the machine unbounded; raises TableError. The same object is examined only once."""
+        if self._bounded.get(id(limits)) is limits:
+            return
+        check_bounds(self.table, limits)
+        if len(self._bounded) >= _MOST_KNOWN_LIMITS:
+            self._bounded.clear()
+        self._bounded[id(limits)] = limits
+
+
+_MOST_KNOWN_LIMITS = 64

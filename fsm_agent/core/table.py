@@ -1,0 +1,190 @@
+"""A machine as data: its states, its rows, and what kind of work each state does.
+
+A table is all that decides where a run goes. Diagrams, prompts, bounds and test paths are derived from it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from enum import Enum
+from typing import Any
+
+import attrs
+
+from fsm_agent.core.errors import TableError
+from fsm_agent.core.guards import Guard, spendings
+
+
+@attrs.frozen(kw_only=True)
+class Kind:
+    """A kind of work that states can do: the outcomes it may report, and the counters each of them is sure to spend.
+
+    ``outcomes["called"] == ("turns",)`` claims that between two such outcomes at least one turn was spent. Proofs of ending
+    rest on these claims; a law over random runs tests them.
+    """
+
+    name: str
+    outcomes: Mapping[str, tuple[str, ...]]
+    about: str = ""
+
+
+KINDS: Mapping[str, Kind] = {
+    kind.name: kind
+    for kind in (
+        Kind(name="normalize", outcomes={"ready": (), "rejected": ()}, about="canonicalizes and checks the request"),
+        Kind(
+            name="decide",
+            outcomes={"decided": ("turns",), "proposed": ("turns",), "failed": ("turns",), "stopped": ()},
+            about="asks the decider what to do next",
+        ),
+        Kind(
+            name="call",
+            outcomes={"called": (), "failed": ("attempts",), "no_progress": (), "stopped": ()},
+            about="passes the gate and runs the calls",
+        ),
+        Kind(
+            name="gather",
+            outcomes={"called": ("turns",), "failed": (), "no_progress": ("turns",), "proposed": ("turns",), "stopped": ()},
+            about="asks the decider, passes the gate, runs the calls",
+        ),
+        Kind(
+            name="verify",
+            outcomes={"passed": ("verify_rounds",), "insufficient": ("verify_rounds",), "stopped": ("verify_rounds",)},
+            about="asks whether the evidence suffices",
+        ),
+        Kind(name="repair", outcomes={"repaired": ("attempts",), "exhausted": ()}, about="changes failed calls by their reason"),
+        Kind(name="answer", outcomes={}, about="gives the final answer"),
+    )
+}
+
+
+def state_name(state: Any) -> str:
+    """The text that a state goes by: a text itself (of a text enum its value), any other enum member by its name.
+
+    Raises TableError for an empty name or another kind of value.
+    """
+    name = state.value if isinstance(state, Enum) and isinstance(state, str) else state.name if isinstance(state, Enum) else state
+    if not isinstance(name, str) or not name:
+        raise TableError(f"{state!r:.60} cannot name a state; give a non-empty text or an enum member")
+    return str(name)
+
+
+def _tool_names(names: Iterable[str] | None) -> frozenset[str] | None:
+    return None if names is None else frozenset(names)
+
+
+@attrs.frozen
+class State:
+    """One state: its name, the kind of work done in it, and the tools that may be called there.
+
+    `tools` is None for every tool of the agent, else the names allowed. A state whose work is ``answer`` is final.
+    """
+
+    name: str = attrs.field(converter=state_name)
+    work: str
+    tools: frozenset[str] | None = attrs.field(default=frozenset(), converter=_tool_names)
+
+    @property
+    def final(self) -> bool:
+        """True when a run that enters here goes nowhere else."""
+        return self.work == "answer"
+
+
+def _guards(guards: Iterable[Guard]) -> tuple[Guard, ...]:
+    return tuple(guards)
+
+
+def _counters(names: Iterable[str]) -> tuple[str, ...]:
+    return tuple(names)
+
+
+@attrs.frozen
+class Row:
+    """One row: from `source`, on `outcome`, to `target`, if every guard is open; of several, the first open row wins.
+
+    `spends` claims further counters that are sure to rise between two walks of this row, where the kind of work alone
+    cannot promise it.
+    """
+
+    source: str = attrs.field(converter=state_name)
+    outcome: str = attrs.field(converter=str)
+    target: str = attrs.field(converter=state_name)
+    guards: tuple[Guard, ...] = attrs.field(default=(), converter=_guards)
+    spends: tuple[str, ...] = attrs.field(default=(), converter=_counters)
+
+    def __str__(self) -> str:
+        guards = f" [{', '.join(guard.name for guard in self.guards)}]" if self.guards else ""
+        return f"{self.source} --{self.outcome}--> {self.target}{guards}"
+
+
+def _states(states: Iterable[State]) -> tuple[State, ...]:
+    return tuple(states)
+
+
+def _rows(rows: Iterable[Row]) -> tuple[Row, ...]:
+    return tuple(rows)
+
+
+def _with_own(kinds: Mapping[str, Kind]) -> Mapping[str, Kind]:
+    return {**KINDS, **kinds}
+
+
+@attrs.frozen
+class Table:
+    """A machine: name, initial state, states and rows, in the order they were written.
+
+    `kinds` adds the user's own kinds of work to the built-in ones. The table is not checked here; `checks.check_table` is
+    what an engine calls when it is built.
+    """
+
+    name: str
+    initial: str = attrs.field(converter=state_name)
+    states: tuple[State, ...] = attrs.field(converter=_states)
+    rows: tuple[Row, ...] = attrs.field(converter=_rows)
+    kinds: Mapping[str, Kind] = attrs.field(default=KINDS, converter=_with_own)
+
+    def state(self, name: str) -> State:
+        """The state of that name; raises TableError when there is none."""
+        for state in self.states:
+            if state.name == name:
+                return state
+        raise TableError(f"machine {self.name!r} has no state {name!r}; it has {', '.join(s.name for s in self.states)}")
+
+    def rows_of(self, source: str, outcome: str | None = None) -> tuple[Row, ...]:
+        """The rows that leave a state, or those for one outcome, in order."""
+        return tuple(row for row in self.rows if row.source == source and outcome in (None, row.outcome))
+
+    def allowing(self, allowed: Mapping[str, Iterable[str] | None]) -> Table:
+        """The same machine with other tools allowed in the states named."""
+        for name in allowed:
+            self.state(name)
+        changed = tuple(
+            attrs.evolve(state, tools=allowed[state.name]) if state.name in allowed else state for state in self.states
+        )
+        return attrs.evolve(self, states=changed)
+
+    def hash(self) -> str:
+        """A short text that two machines share only when they have the same states, rows, guards and allowed tools."""
+        return hashlib.blake2b(json.dumps(self.as_json(), sort_keys=True).encode(), digest_size=8).hexdigest()
+
+    def as_json(self) -> dict[str, Any]:
+        """The machine as plain data; opaque guards go by their names."""
+        return {
+            "name": self.name,
+            "initial": self.initial,
+            "states": [
+                {"name": s.name, "work": s.work, "tools": None if s.tools is None else sorted(s.tools)} for s in self.states
+            ],
+            "rows": [
+                {
+                    "source": row.source,
+                    "outcome": row.outcome,
+                    "target": row.target,
+                    "guards": [guard.name for guard in row.guards],
+                    "spends": [f"{part.counter}<{part.limit}" for guard in row.guards for part in spendings(guard)],
+                }
+                for row in self.rows
+            ],
+        }

@@ -1,0 +1,154 @@
+"""A tool: a function of the host with the contract that its calls are measured by."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+import attrs
+
+from fsm_agent.core.contracts import ArgumentsContract, ResultContract
+from fsm_agent.core.errors import BuildError, ContractError
+from fsm_agent.core.figures import finite_seconds
+from fsm_agent.core.values import EffectClass, Verdict
+
+
+@attrs.frozen(kw_only=True)
+class Retry:
+    """How often one call may be tried when its result is RETRYABLE or RATE_LIMITED, and how long to wait between.
+
+    `attempts` counts the first try. `backoff_s` is the first wait, doubled each time with jitter from the run's seed, or the
+    waits themselves in order (then without jitter). `most_s` caps one wait.
+    """
+
+    attempts: int = 1
+    backoff_s: float | Sequence[float] = 0.5
+    most_s: float = 30.0
+
+
+_NO_BREAKER = "for a tool without a breaker leave the policy out (None)"
+
+
+@attrs.frozen(kw_only=True)
+class BreakerPolicy:
+    """When a tool's breaker opens, and for how long.
+
+    `failures` in a row open it (int, at least 1) [3]; after `open_s` seconds (above 0) [30] it takes one probe at a
+    time, and a probe that is not heard of again is given up after the same time. Raises `BuildError`. Source: seed 000.
+    """
+
+    failures: int = 3
+    open_s: float = 30.0
+
+    def __attrs_post_init__(self) -> None:
+        if type(self.failures) is not int:
+            got = type(self.failures).__name__
+            raise BuildError(f"BreakerPolicy(failures=): expected an int of at least 1, got {got}")
+        if self.failures < 1:
+            raise BuildError(f"BreakerPolicy(failures=): expected an int of at least 1; {_NO_BREAKER}")
+        if finite_seconds(self.open_s, "BreakerPolicy(open_s=)") <= 0:
+            raise BuildError(f"BreakerPolicy(open_s=): expected seconds above 0, got {self.open_s:g}; {_NO_BREAKER}")
+
+
+Classifier = Callable[["Outcome"], "Verdict | None"]
+
+
+@attrs.frozen(kw_only=True)
+class Outcome:
+    """What a body did, as a classifier sees it: a `value`, or the `error` it raised (its type's name and message)."""
+
+    value: Any = None
+    error: str = ""
+    message: str = ""
+
+
+@attrs.define(kw_only=True, eq=False)
+class Tool:
+    """One tool: its name, body, contract of arguments and result, effect class, and what is normal for it.
+
+    `args` and `returns` measure (None: anything goes). `timeout_s`, `retry`, `breaker` and `max_result_bytes` bound one
+    call. `secret` names arguments that are redacted; `identity` names the arguments that tell two calls apart (None: all).
+    `polling` (the same call may be repeated), `constant` (equal results are normal) and `empty_ok` (nothing found is an
+    answer) exempt the tool from the loop guards they name. `exclusive` bodies never overlap. `cache_ttl_s` (None: not
+    remembered, 0: never reused, `math.inf`: for good) and `negative_ttl_s` are memory, for pure tools only. `post` are named
+    conditions over the result. `classify` reads a body's outcome. `source` tells evidence apart (default: the tool).
+    `context_parameter` names the parameter that gets the call's ToolContext.
+
+    Raises ContractError when these contradict each other.
+    """
+
+    name: str
+    fn: Callable[..., Any]
+    description: str = ""
+    args: ArgumentsContract | None = None
+    returns: ResultContract | None = None
+    effect: EffectClass = attrs.field(default=EffectClass.UNDECLARED, converter=EffectClass)
+    timeout_s: float | None = None
+    retry: Retry = attrs.field(factory=Retry)
+    breaker: BreakerPolicy | None = attrs.field(factory=BreakerPolicy)
+    max_result_bytes: int | None = 65_536
+    secret: frozenset[str] = attrs.field(default=frozenset(), converter=frozenset)
+    identity: tuple[str, ...] | None = None
+    polling: bool = False
+    constant: bool = False
+    empty_ok: bool = False
+    exclusive: bool = False
+    cache_ttl_s: float | None = None
+    negative_ttl_s: float | None = None
+    decode_json: bool = False
+    post: Mapping[str, Callable[[Any], bool]] = attrs.field(factory=dict)
+    classify: Classifier | None = None
+    source: str = ""
+    context_parameter: str | None = None
+    build: Callable[[dict[str, Any]], dict[str, Any]] | None = None
+
+    def __attrs_post_init__(self) -> None:
+        for problem, mend in _contradictions(self):
+            raise ContractError(f"tool {self.name!r}: {problem}; {mend}")
+
+    @property
+    def pure(self) -> bool:
+        """True when the tool may be repeated, shared and run beside others."""
+        return self.effect is EffectClass.PURE
+
+
+def _contradictions(tool: Tool) -> list[tuple[str, str]]:
+    found: list[tuple[str, str]] = []
+    if not isinstance(tool.name, str) or not tool.name:
+        found.append(("a tool's name must be a non-empty text", "give it one"))
+    if not callable(tool.fn):
+        found.append((f"its body is a {type(tool.fn).__name__}", "give a function"))
+    if (tool.cache_ttl_s or tool.negative_ttl_s) and not tool.pure:
+        found.append((f"memory is for pure tools and this one is {tool.effect.value}", "declare effect='pure' or leave the TTL out"))
+    if tool.effect is EffectClass.AT_MOST_ONCE and tool.retry.attempts > 1:
+        found.append(("an at_most_once body is never retried", "leave attempts at 1 or declare effect='idempotent'"))
+    if tool.retry.attempts < 1:
+        found.append((f"attempts is {tool.retry.attempts}", "give at least 1"))
+    for name, value in (("timeout_s", tool.timeout_s), ("max_result_bytes", tool.max_result_bytes)):
+        if value is not None and not (math.isfinite(value) and value > 0):
+            found.append((f"{name} is {value}", "give a number above 0, or None"))
+    for name in ("cache_ttl_s", "negative_ttl_s"):
+        value = getattr(tool, name)
+        if value is not None and not value >= 0:
+            found.append((f"{name} is {value}", "give seconds from 0, or None"))
+    return found
+
+
+class Toolset:
+    """Tools by name, in the order they were given; raises ContractError for two of one name."""
+
+    def __init__(self, tools: Iterable[Tool] = ()) -> None:
+        self._tools: dict[str, Tool] = {}
+        for tool in tools:
+            if tool.name in self._tools:
+                raise ContractError(f"two tools are named {tool.name!r}; give each its own name")
+            self._tools[tool.name] = tool
+
+    def get(self, name: Any) -> Tool | None:
+        """The tool of that name, or None, whatever a decider made of the name."""
+        return self._tools.get(name) if isinstance(name, str) else None
+
+    def names(self) -> Collection[str]:
+        """The names, in order."""
+        return self._tools.keys()

@@ -1,0 +1,160 @@
+"""The closed sets and the frozen records that everything else speaks in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Any
+
+import attrs
+
+
+class EffectClass(StrEnum):
+    """What calling a tool does to the world; it decides sharing, retries and what a crash means."""
+
+    PURE = "pure"
+    IDEMPOTENT = "idempotent"
+    AT_MOST_ONCE = "at_most_once"
+    UNDECLARED = "undeclared"
+
+
+class ResultClass(StrEnum):
+    """How a result is to be read (seed 002); a failure that nobody classified has none."""
+
+    OK = "OK"
+    EMPTY = "EMPTY"
+    NO_PROGRESS = "NO_PROGRESS"
+    RETRYABLE = "RETRYABLE"
+    RATE_LIMITED = "RATE_LIMITED"
+    FATAL = "FATAL"
+
+
+class Status(StrEnum):
+    """How a run stands: answered, stopped with something, stopped with nothing, or waiting."""
+
+    OK = "ok"
+    PARTIAL = "partial"
+    FAILED = "failed"
+    PAUSED = "paused"
+
+
+class StopReason(StrEnum):
+    """Why a run ended."""
+
+    ANSWERED = "answered"
+    QUESTION = "question"
+    MAX_STEPS = "max_steps"
+    MAX_TURNS = "max_turns"
+    MAX_TOOL_CALLS = "max_tool_calls"
+    STOP_AFTER_TOOL_CALLS = "stop_after_tool_calls"
+    DUPLICATE_CALL = "duplicate_call"
+    REPEATED_OBSERVATION = "repeated_observation"
+    NO_PROGRESS = "no_progress"
+    EMPTY_RESULTS = "empty_results"
+    MAX_TOOL_ERRORS = "max_tool_errors"
+    MAX_BAD_ARGUMENTS = "max_bad_arguments"
+    MAX_ATTEMPTS = "max_attempts"
+    UNVERIFIED = "unverified"
+    DEADLINE = "deadline"
+    MAX_WAIT = "max_wait"
+    MAX_TOKENS = "max_tokens"
+    MAX_COST = "max_cost"
+    STRATEGY = "strategy"
+    FINISH_REASON = "finish_reason"
+    FATAL = "fatal"
+    CANCELLED = "cancelled"
+    DENIED = "denied"
+    MODEL_ERROR = "model_error"
+    MODEL_EMPTY = "model_empty"
+    TRUNCATED = "truncated"
+    CONTENT_FILTER = "content_filter"
+    INVALID_DECISION = "invalid_decision"
+    INVALID_REQUEST = "invalid_request"
+
+
+@attrs.frozen(kw_only=True)
+class Fault:
+    """One way in which a value breaks its contract.
+
+    `reason` is the short machine-readable word (``missing:limit``, ``range:limit``, ``shape``), `path` the place as keys
+    and indexes from the top, `expected` what would have been right, `got` a short, capped description of what came.
+    """
+
+    reason: str
+    path: tuple[str | int, ...] = ()
+    expected: str = ""
+    got: str = ""
+
+    def __str__(self) -> str:
+        place = "/".join(map(str, self.path))
+        detail = "; ".join(part for part in (self.expected and f"expected {self.expected}", self.got and f"got {self.got}") if part)
+        return f"{self.reason}{f' at {place}' if place else ''}{f' ({detail})' if detail else ''}"
+
+
+@attrs.frozen(kw_only=True)
+class Verdict:
+    """What a classifier says of a body's outcome (seed 002): its class, why, and how long to wait before asking again."""
+
+    result_class: ResultClass = attrs.field(converter=ResultClass)
+    reason: str = ""
+    retry_after_s: float | None = None
+
+
+@attrs.frozen
+class ToolCall:
+    """One call that a decision asks for; `args` may be text that still has to be decoded."""
+
+    tool: str
+    args: Any = attrs.field(factory=dict)
+    id: str = ""
+    intent: str = ""
+    reason: str = ""
+    changed: str = ""
+
+
+@attrs.frozen(kw_only=True)
+class Usage:
+    """What one decision cost: tokens in and out, and money in the host's unit."""
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cost: float = 0.0
+
+
+@attrs.frozen(kw_only=True)
+class Decision:
+    """What to do next: call tools, or give a final answer (text, citations, at most one question to the user).
+
+    `finish` is the provider's finish reason as received; it is empty where there is none.
+    """
+
+    calls: tuple[ToolCall, ...] = ()
+    text: str | None = None
+    citations: tuple[str, ...] = ()
+    question: str | None = None
+    finish: str = ""
+    usage: Usage | None = None
+
+
+@attrs.frozen(kw_only=True)
+class Judgement:
+    """A verifier's verdict (seed 002): `decision` is ``done`` or ``need_more``, with a reason and one next action."""
+
+    decision: str
+    reason: str = ""
+    next_action: ToolCall | None = None
+
+
+@attrs.frozen(kw_only=True)
+class Policy:
+    """Choices that are no figures: what a repetition does, whether a last turn is kept for the answer, how finishes end.
+
+    `duplicates` is ``stop``, ``refuse`` (``error`` means the same) or ``first``. `on_finish` maps ``length``,
+    ``content_filter``, ``refusal`` and ``empty`` to ``end`` or ``continue``. `redecide` says whether a failure is handed back to
+    the decider.
+    """
+
+    duplicates: str = attrs.field(default="stop", validator=attrs.validators.in_(("stop", "refuse", "error", "first")))
+    reserve_answer: bool = True
+    redecide: bool = True
+    on_finish: Mapping[str, str] = attrs.field(factory=dict)

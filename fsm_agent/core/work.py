@@ -1,0 +1,284 @@
+"""What is done in each state: every kind of work says what it asks for, and what the answer makes of the run.
+
+Work never moves a run. It reports an outcome, and the table decides.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Mapping
+from typing import Any, cast
+
+from fsm_agent.core.effects import CallTools, Compose, Decide, Effect, Judge, Wait
+from fsm_agent.core.ending import finish, stop_here
+from fsm_agent.core.errors import WrongEvent
+from fsm_agent.core.events import (
+    CallEvent,
+    CircuitOpen,
+    Composed,
+    ComposeFailed,
+    Decided,
+    DecisionFailed,
+    Event,
+    Judged,
+    JudgeFailed,
+    Raised,
+    Returned,
+    Reused,
+    Skipped,
+    Started,
+    Waited,
+)
+from fsm_agent.core.gate import admit_turn, allowed_now, refuse
+from fsm_agent.core.guards import cost_left, time_left, tokens_left, turns_left
+from fsm_agent.core.proposal import accept, reject, take_text
+from fsm_agent.core.run import Call, Run
+from fsm_agent.core.setup import Setup, Work
+from fsm_agent.core.stops import closed_guard
+from fsm_agent.core.turn import apply_repairs, fold, next_batch, plan_repairs, settle, share_results, waits_until
+from fsm_agent.core.values import Judgement, StopReason
+from fsm_agent.core.verifying import missing_evidence
+
+_CALL_EVENTS = frozenset({Returned, Raised, Reused, CircuitOpen, Skipped})
+
+
+class _AsksNothing:
+    """Work that is done on entering."""
+
+    def ask(self, setup: Setup, run: Run) -> Effect:
+        raise WrongEvent(f"run {run.id!r} asks for nothing in state {run.state!r}")
+
+    def tell(self, setup: Setup, run: Run, event: Event) -> str | None:
+        raise unexpected(run, event, "nothing")
+
+
+class Normalize(_AsksNothing):
+    """Trim and canonicalize the request (NFC, line ends), apply the host's normalizer, and refuse an empty one."""
+
+    def enter(self, setup: Setup, run: Run) -> str | None:
+        request = run.request
+        if isinstance(request, str):
+            request = unicodedata.normalize("NFC", request.replace("\r\n", "\n").replace("\r", "\n")).strip()
+        if setup.normalizer is not None:
+            try:
+                request = setup.normalizer(request)
+            except Exception as error:
+                run.note = f"the normalizer refused the request: {type(error).__name__}: {error}"
+                return "rejected"
+        run.request = request
+        if request is None or request in ("", [], {}, ()):
+            run.note = "the request is empty"
+            return "rejected"
+        return "ready"
+
+
+class DecideOnly:
+    """Ask the decider; the calls it wants are left open for the state that follows."""
+
+    def enter(self, setup: Setup, run: Run) -> str | None:
+        return None if may_decide(run) else "stopped"
+
+    def ask(self, setup: Setup, run: Run) -> Effect:
+        if run.not_before_s > run.spent_s:
+            return Wait(run, run.not_before_s)
+        if not setup.offers:
+            return Decide(run)
+        return Decide(run, allowed_now(run, setup.box, setup.allowed[run.state]))
+
+    def tell(self, setup: Setup, run: Run, event: Event) -> str | None:
+        if type(event) is Decided:
+            return accept(run, event.decision, setup.policy)
+        if isinstance(event, DecisionFailed):
+            return reject(run, event)
+        if isinstance(event, Waited):
+            return None if may_decide(run) else "stopped"
+        raise unexpected(run, event, "Decided or DecisionFailed")
+
+
+class CallOnly:
+    """Pass the open calls through the gate, run those that were admitted, and fold their results."""
+
+    def enter(self, setup: Setup, run: Run) -> str | None:
+        admit_turn(run, setup.box, setup.allowed[run.state], setup.policy)
+        return self._after(setup, run)
+
+    def ask(self, setup: Setup, run: Run) -> Effect:
+        batch = next_batch(run, setup.box)
+        return CallTools(run, batch) if batch else Wait(run, waits_until(run))
+
+    def tell(self, setup: Setup, run: Run, event: Event) -> str | None:
+        kind = type(event)
+        if kind is Started:
+            begin(run, cast(Started, event))
+            return None
+        if kind in _CALL_EVENTS:
+            answer = cast(CallEvent, event)
+            if settle(run, setup.box, answer, setup.policy.redecide) is None:
+                raise WrongEvent(f"run {run.id!r} has no open call {answer.call_id!r}; it waits for {_waiting(run)}")
+            return self._after(setup, run)
+        if kind is Waited:
+            return self._after(setup, run)
+        raise unexpected(run, event, "the results of calls")
+
+    def _after(self, setup: Setup, run: Run) -> str | None:
+        if run.closed or run.limits.deadline_s is not None:
+            skip_late(run)
+        calls = run.open_calls
+        failed = False
+        for call in calls:
+            if call.ok is None and not call.leader:
+                return None
+            failed = failed or not call.ok
+        if len(calls) > 1:
+            share_results(run)
+        if failed and setup.mends and plan_repairs(run, setup.repairs):
+            return "failed"
+        return fold(run, setup.box)
+
+
+class Gather:
+    """Ask the decider, pass the gate, run the calls: deciding and calling in one state."""
+
+    def __init__(self) -> None:
+        self._decide, self._call = DecideOnly(), CallOnly()
+
+    def enter(self, setup: Setup, run: Run) -> str | None:
+        return self._call.enter(setup, run) if run.open_calls else self._decide.enter(setup, run)
+
+    def ask(self, setup: Setup, run: Run) -> Effect:
+        return self._call.ask(setup, run) if run.open_calls else self._decide.ask(setup, run)
+
+    def tell(self, setup: Setup, run: Run, event: Event) -> str | None:
+        if run.open_calls:
+            return self._call.tell(setup, run, event)
+        outcome = self._decide.tell(setup, run, event)
+        return self._call.enter(setup, run) if outcome == "decided" else outcome
+
+
+class Repair(_AsksNothing):
+    """Change the failed calls by their reason and open them again."""
+
+    def enter(self, setup: Setup, run: Run) -> str | None:
+        return "repaired" if apply_repairs(run) else "exhausted"
+
+
+class Verify:
+    """Ask whether the evidence suffices: what is required first, then the host's verifier."""
+
+    def enter(self, setup: Setup, run: Run) -> str | None:
+        run.verify_rounds += 1
+        run.judgement = None
+        if run.draft is not None and run.draft.question and not run.draft.text:
+            return "passed"
+        lack = missing_evidence(run, setup.required)
+        if lack:
+            return self._no(run, Judgement(decision="need_more", reason=lack))
+        return None if setup.verifies else self._yes(run, Judgement(decision="done"))
+
+    def ask(self, setup: Setup, run: Run) -> Effect:
+        return Judge(run)
+
+    def tell(self, setup: Setup, run: Run, event: Event) -> str | None:
+        if isinstance(event, Judged):
+            if event.judgement.decision == "done":
+                return self._yes(run, event.judgement)
+            return self._no(run, event.judgement)
+        if isinstance(event, JudgeFailed):
+            why = f"the verifier gave no verdict: {event.error} {event.message}".rstrip()
+            return self._no(run, Judgement(decision="need_more", reason=why))
+        raise unexpected(run, event, "Judged or JudgeFailed")
+
+    def _yes(self, run: Run, judgement: Judgement) -> str:
+        run.judgement = judgement
+        run.trace.append(("judged", run.spent_s, "done", judgement.reason))
+        return "passed"
+
+    def _no(self, run: Run, judgement: Judgement) -> str:
+        run.judgement = judgement
+        run.note = judgement.reason
+        run.trace.append(("judged", run.spent_s, "need_more", judgement.reason))
+        action = judgement.next_action
+        if action is not None:
+            call = Call(id=f"verify-{run.verify_rounds}", tool=action.tool, args=action.args, turn=run.turns, intent=action.intent)
+            run.open_calls.append(call)
+        return "insufficient"
+
+
+class Answer:
+    """Give the final answer: a closing one where the run was stopped and a turn is left for it, else by template."""
+
+    def enter(self, setup: Setup, run: Run) -> str | None:
+        stop_here(setup, run)
+        return None
+
+    def ask(self, setup: Setup, run: Run) -> Effect:
+        return Compose(run)
+
+    def tell(self, setup: Setup, run: Run, event: Event) -> str | None:
+        if isinstance(event, Composed):
+            run.turns += 1
+            take_text(run, event.text)
+        elif isinstance(event, ComposeFailed):
+            run.turns += 1
+            run.trace.append(("compose_failed", run.spent_s, event.error, event.message))
+        else:
+            raise unexpected(run, event, "Composed or ComposeFailed")
+        if run.stop is not None:
+            finish(run, run.stop.reason)
+        return None
+
+
+def begin(run: Run, event: Started) -> None:
+    """Note that the bodies of these calls may run from now on: what comes of one that gives no result is not known."""
+    for call in run.open_calls:
+        if call.id in event.call_ids and call.ok is None:
+            call.started = True
+            run.trace.append(("started_call", run.spent_s, call.id, call.tool))
+
+
+def may_decide(run: Run) -> bool:
+    """True while a turn is left, and time, tokens and money for it; notes the guard that is closed otherwise."""
+    limits = run.limits
+    if limits.max_turns is None and limits.deadline_s is None and limits.max_tokens is None and limits.max_cost is None:
+        return True
+    for guard in (time_left, tokens_left, cost_left, turns_left):
+        if not guard(run):
+            run.closed.append(closed_guard(run, guard))
+            run.trace.append(("guard_closed", run.spent_s, guard.name, guard.reason.value))
+            return False
+    return True
+
+
+def skip_late(run: Run) -> None:
+    """Once the time for work is up, or a wait would outlive it, settle what has not begun."""
+    until = run.limits.work_until_s
+    late = until is not None and run.spent_s >= until
+    waits = run.closed and run.closed[0].reason in (StopReason.DEADLINE, StopReason.MAX_WAIT)
+    if not (late or waits):
+        return
+    for call in run.open_calls:
+        if call.ok is None and not call.started:
+            if not run.closed:
+                run.closed.append(closed_guard(run, time_left))
+                run.trace.append(("guard_closed", run.spent_s, "time_left", "deadline"))
+            refuse(run, call, f"skipped:{run.closed[0].reason.value}", "the time for calls is used up")
+
+
+def unexpected(run: Run, event: Any, wanted: str) -> WrongEvent:
+    """The error for an event that the run's state did not ask for."""
+    return WrongEvent(f"run {run.id!r} was told {type(event).__name__} in state {run.state!r}; it waits for {wanted}")
+
+
+def _waiting(run: Run) -> str:
+    return ", ".join(repr(call.id) for call in run.open_calls if call.ok is None) or "nothing"
+
+
+WORK: Mapping[str, Work] = {
+    "normalize": Normalize(),
+    "decide": DecideOnly(),
+    "call": CallOnly(),
+    "gather": Gather(),
+    "verify": Verify(),
+    "repair": Repair(),
+    "answer": Answer(),
+}

@@ -1,0 +1,276 @@
+"""A desk for orders over any table of tools: one call an order, measured, remembered, repaired by its reason.
+
+Seed 003's lab is one desk (`fsm_agent.adapter`); a host makes another over its own tools, repairs and limits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from typing import Any
+
+import attrs
+
+from fsm_agent.core.answers import Answer, answer_of
+from fsm_agent.core.effects import Decide
+from fsm_agent.core.engine import Engine
+from fsm_agent.core.keys import call_key
+from fsm_agent.core.limits import Limits
+from fsm_agent.core.plain import plain_copy, short
+from fsm_agent.core.results import read_value
+from fsm_agent.core.events import Returned
+from fsm_agent.core.run import Call, Run
+from fsm_agent.core.setup import Setup
+from fsm_agent.core.table import Table
+from fsm_agent.core.tools import Tool
+from fsm_agent.core.turn import Repair
+from fsm_agent.core.values import Decision, Policy, ToolCall
+from fsm_agent.core.work import WORK
+from fsm_agent.host.bodies import run_here
+from fsm_agent.host.drivers import Driver
+from fsm_agent.host.memory import DictMemory, Remembered
+from fsm_agent.host.perform import Performance, arguments
+from fsm_agent.host.ports import Host
+from fsm_agent.host.live_tools import LiveTools
+from fsm_agent.lab.tables import DESK, NAIVE
+
+Fix = Callable[[str, Any], "tuple[str, Any]"]
+_FOREVER = float("inf")
+
+
+class OrderFault(ValueError):
+    """An order that no call can be made of; its text is the reason."""
+
+
+@attrs.frozen
+class Repairs:
+    """Repairs by error word, looked up when they are needed: `names` maps words to names, `fixes` names to functions."""
+
+    names: Mapping[str, str]
+    fixes: Mapping[str, Fix]
+
+    def get(self, error: str) -> tuple[str, Repair] | None:
+        """The repair of an error word, or None when there is none or its name means nothing."""
+        name = self.names.get(error)
+        fix = self.fixes.get(name) if isinstance(name, str) else None
+        if name is None or fix is None:
+            return None
+        return name, lambda tool, args, run: fix(tool, args)
+
+
+@attrs.define(kw_only=True, eq=False)
+class ToolDesk:
+    """Handles orders: picks a tool and its arguments, makes the call, and repairs it by the reason of its failure.
+
+    `tools` is the live table ``{name: {"fn", "args", "returns", ...}}`` (further keys are fields of `Tool`); what is changed
+    in it takes effect at once. `repairs` maps error words to the names of `fixes`, each a function of tool and arguments.
+    `default_tool` serves orders that prefer none. `cache` remembers successes by `cache_key`. `naive_table` and `table` are
+    the machines without and with repair.
+    """
+
+    tools: Mapping[str, Any]
+    default_tool: str
+    repairs: Mapping[str, str] = attrs.field(factory=dict)
+    fixes: Mapping[str, Fix] = attrs.field(factory=dict)
+    cache: MutableMapping[str, Any] = attrs.field(factory=dict)
+    max_attempts: int = 3
+    table: Table = DESK
+    naive_table: Table = NAIVE
+    _box: LiveTools = attrs.field(init=False)
+    _drivers: dict[bool, Driver] = attrs.field(init=False)
+    _limits: dict[Any, Limits] = attrs.field(init=False, factory=dict)
+
+    def __attrs_post_init__(self) -> None:
+        self._box = LiveTools(self.tools)
+        host = Host(memory=DictMemory(self.cache), ttl_s=_FOREVER)
+        repairs = Repairs(self.repairs, self.fixes)
+        self._drivers = {
+            naive: Driver(
+                engine=Engine(
+                    Setup(
+                        table=self.naive_table if naive else self.table,
+                        box=self._box,
+                        work=WORK,
+                        limits=Limits.lab(),
+                        repairs=repairs,
+                        policy=Policy(redecide=False),
+                        offers=False,
+                    )
+                ),
+                decide=self.pick,
+                host=host,
+            )
+            for naive in (False, True)
+        }
+
+    def handle(self, order: object) -> dict[str, Any]:
+        """Handle one order with repair; the answer's keys are ok, answer, rows, errors, fixes, attempts, calls, tool_runs."""
+        return self.answer(self.run(order))
+
+    async def ahandle(self, order: object) -> dict[str, Any]:
+        """`handle` inside a running event loop; bodies may be coroutine functions."""
+        driver = self._drivers[False]
+        run = driver.engine.start(order, limits=self.limits())
+        await driver.adrive(run)
+        return self.answer(run)
+
+    def run_naive(self, order: object) -> dict[str, Any]:
+        """Handle one order without repair; the answer has `path` too, the states walked."""
+        run = self.run(order, naive=True)
+        return {**self.answer(run), "path": list(run.path)}
+
+    def run(self, order: object, *, naive: bool = False) -> Run:
+        """Drive one order to its end; the run holds its trace, counters and explained stop."""
+        driver = self._drivers[naive]
+        run = driver.engine.start(order, limits=self.limits())
+        driver.drive(run)
+        return run
+
+    def explain(self, run: Run) -> Answer | None:
+        """The run's full answer: status, stop reason, evidence, what is unknown."""
+        return answer_of(run)
+
+    def engine(self, *, naive: bool = False) -> Engine:
+        """The engine that handles orders, for whoever drives runs step by step."""
+        return self._drivers[naive].engine
+
+    def pick(self, ask: Decide) -> Decision:
+        """Choose the tool and the arguments of an order, as a model would; raises OrderFault for what is no order."""
+        tool, args = self.choose(ask.run.request)
+        return Decision(calls=(ToolCall(tool, args),))
+
+    def choose(self, order: object) -> tuple[Any, dict[str, Any]]:
+        """The tool that an order names, else the default one, and those keys of the order that its contract knows."""
+        if type(order) is not dict and not isinstance(order, Mapping):
+            raise OrderFault("args:type:order")
+        try:
+            preferred = order.get("prefer")
+            tool = self.default_tool if preferred is None or preferred == "" else preferred
+            if not isinstance(tool, str):
+                tool = short(tool, 60)
+            names = self._box.argument_names(tool)
+            if names is None:
+                names = self._box.argument_names(self.default_tool) or ()
+            return tool, {name: order[name] for name in names if name in order}
+        except Exception as error:
+            raise OrderFault("args:type:order") from error
+
+    def limits(self) -> Limits:
+        """The limits of one order, with the attempts in force now."""
+        most = self.max_attempts
+        known = self._limits.get(most)
+        if known is None:
+            known = self._limits[most] = Limits.lab(max_attempts=max(1, most))
+        return known
+
+    def answer(self, run: Run) -> dict[str, Any]:
+        """What an order gets back, as plain data of its own."""
+        last = run.last
+        ok = last is not None and bool(last.ok)
+        errors = run.errors if run.errors or ok else [run.note.removeprefix("OrderFault: ") or "stopped"]
+        rows: list[Any] = []
+        if last is not None and ok:
+            rows = rows_of(last.value)
+            text = _found_text(last.value, rows)
+        else:
+            text = self.giveup(errors)
+        return {
+            "ok": ok,
+            "answer": text,
+            "rows": rows,
+            "errors": list(errors),
+            "fixes": list(run.fixes),
+            "attempts": len(run.tried),
+            "calls": [{"tool": tool, "args": args} for tool, args in run.tried],
+            "tool_runs": run.body_runs,
+        }
+
+    def reply(self, value: Any) -> str:
+        """The answer in words; it claims nothing that is not in the rows."""
+        return _found_text(value, rows_of(value))
+
+    def giveup(self, errors: Sequence[str]) -> str:
+        """The answer in words when nothing could be had."""
+        return f"gave up: {errors[-1]}"
+
+    def validate_args(self, name: object, args: object) -> str:
+        """An empty text, or the first reason why the arguments break the tool's contract."""
+        tool = self._box.get(name)
+        if tool is None:
+            return "unknown_tool"
+        return tool.args.first_fault(args) if tool.args is not None else "" if isinstance(args, Mapping) else "type:args"
+
+    def validate_result(self, name: object, value: object) -> str:
+        """An empty text, or shape, empty, too_big or range."""
+        tool = self._box.get(name)
+        if tool is None:
+            return "unknown_tool"
+        return tool.returns.first_fault(value) if tool.returns is not None else ""
+
+    def call_tool(self, name: object, args: object) -> dict[str, Any]:
+        """One call through the door: ``{"ok", "value", "error"}``; never raises, and bad arguments never reach the body."""
+        fault = self.validate_args(name, args)
+        tool = self._box.get(name)
+        if fault or tool is None:
+            return _refused(f"args:{fault or 'unknown_tool'}")
+        key = call_key(name, args)
+        memory = DictMemory(self.cache)
+        known = memory.get(key, "", 0.0) if tool.pure else None
+        if known is not None:
+            return {"ok": True, "value": known.value, "error": ""}
+        value, error = _run_body(tool, args)
+        if error:
+            return _refused(error)
+        if tool.pure:
+            memory.put(key, "", Remembered(ok=True, value=value, stored_at=0.0))
+        return {"ok": True, "value": value, "error": ""}
+
+    def can_repair(self, state: object, attempts: int | None = None) -> bool:
+        """True while the last reason has a repair, attempts are left, and that repair has not been tried.
+
+        Takes a state (``errors``, ``attempts``, ``fixes``; absent means empty), or a reason and the attempts so far.
+        """
+        if isinstance(state, Mapping):
+            errors, fixes = state.get("errors") or (), state.get("fixes") or ()
+            reason, tried = (errors[-1] if errors else ""), state.get("attempts") or 0
+        else:
+            reason, tried, fixes = state, attempts or 0, ()
+        name = self.repairs.get(reason) if isinstance(reason, str) else None
+        return name is not None and name in self.fixes and tried < self.max_attempts and name not in fixes
+
+
+def cache_key(name: object, args: object) -> str:
+    """The same for the same call whatever the order of its keys, different for different calls."""
+    return call_key(name, args)
+
+
+def rows_of(value: Any) -> list[Any]:
+    """The rows of a result: its ``rows``, else the first list it holds, else itself where it is a list; a copy."""
+    if type(value) is dict or isinstance(value, Mapping):
+        value = value["rows"] if "rows" in value else next((item for item in value.values() if isinstance(item, list)), [])
+    return [dict(row) if type(row) is dict else plain_copy(row) for row in value] if type(value) is list else []
+
+
+def _found_text(value: Any, rows: list[Any]) -> str:
+    if not rows:
+        return f"no rows: {short(value)}"
+    name = value.get("sku", "found") if isinstance(value, dict) else "found"
+    texts = [" ".join(map(str, row.values())) if type(row) is dict else str(row) for row in rows]
+    return f"{name}: {', '.join(texts)}"
+
+
+def _refused(error: str) -> dict[str, Any]:
+    return {"ok": False, "value": None, "error": error}
+
+
+def _run_body(tool: Tool, args: Any) -> tuple[Any, str]:
+    """The body's value or its error word, read as a run would read it."""
+    call = Call(id="call", tool=tool.name, args=args)
+    run = Run(id="call", request=None, state="", limits=_NO_LIMITS)
+    event = run_here(Performance(call, tool, arguments(tool, call, run, None, None)))
+    if isinstance(event, Returned):
+        reading = read_value(tool, event.value, event.verdict)
+        return (event.value, "") if reading.ok else (None, reading.error)
+    return None, f"raised:{getattr(event, 'error', 'Exception')}"
+
+
+_NO_LIMITS = Limits.off()

@@ -1,0 +1,293 @@
+"""State diagrams of a machine, drawn from the rows of its table and from nothing else: Mermaid and DOT text, SVG and PNG.
+
+All rows between two states share one arrow, one line a row, so no row is dropped and no two labels lie on each other. A row
+that is open when the guarded ones before it are closed is marked ``[else]``.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import textwrap
+import unicodedata
+from collections.abc import Iterable, Mapping, Sequence
+from html import escape
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from fsm_agent.core.errors import BuildError, MissingExtra, TableError
+from fsm_agent.core.table import Row, State, Table
+
+IMAGES = ("svg", "png")
+"""The formats that `render` and `image` can make."""
+
+_FONT = "Helvetica,Arial,sans-serif"
+_WIDTH = 30
+# Words of the two grammars, and names that Mermaid's own objects already have.
+_RESERVED = frozenset(
+    """
+    accdescr acctitle as bt choice class classdef click constructor default digraph direction edge end fork graph hide href
+    join left lr node note of prototype rl right root scale start state statediagram strict style subgraph tb title tostring
+    valueof
+    """.split()
+)
+_NAMED_ENTITIES = {'"': "quot", "<": "lt", ">": "gt", "&": "amp"}
+_PLAIN_MARKS = frozenset(" _,()[]")
+_SECONDS = 60
+
+
+@attrs.frozen(kw_only=True)
+class _Node:
+    """One state as it is drawn; `about` and `tools` are empty where there is nothing to say."""
+
+    id: str
+    name: str
+    about: str
+    tools: str
+    final: bool
+
+
+@attrs.frozen(kw_only=True)
+class _Arrow:
+    """All rows from one state to another, as (outcome, guards) texts in the order of the table."""
+
+    source: str
+    target: str
+    rows: tuple[tuple[str, str], ...]
+
+
+@attrs.frozen(kw_only=True)
+class _Drawing:
+    nodes: tuple[_Node, ...]
+    arrows: tuple[_Arrow, ...]
+    initial: str
+
+
+def mermaid(machine: Any, *, labels: bool = True) -> str:  # noqa: ANN401 - whatever has a table
+    """Return the machine as a Mermaid state diagram (``stateDiagram-v2``), for a README or any Mermaid reader.
+
+    `machine` is a Table, or anything with a `table` (a compiled machine, a setup, a desk). Without `labels` only the names
+    of states remain, the same states connected. The text is the same for the same table. Raises TableError for what has no
+    table.
+    """
+    drawing = _drawn(table_of(machine), labels)
+    lines = ["stateDiagram-v2", "    direction TB"]
+    for node in drawing.nodes:
+        lines.append(f'    state "{_mermaid_text(node.name)}" as {node.id}')
+        body = "<br/>".join(_mermaid_text(line) for line in _details(node))
+        lines += [f"    {node.id} : {body}"] if body else []
+    lines.append(f"    [*] --> {drawing.initial}")
+    for arrow in drawing.arrows:
+        label = "<br/>".join(_mermaid_text(f"{outcome} {guards}".strip()) for outcome, guards in arrow.rows)
+        lines.append(f"    {arrow.source} --> {arrow.target}" + (f" : {label}" if label else ""))
+    lines += [f"    {node.id} --> [*]" for node in drawing.nodes if node.final]
+    return "\n".join(lines) + "\n"
+
+
+def dot(machine: Any, *, labels: bool = True) -> str:  # noqa: ANN401 - whatever has a table
+    """Return the machine as DOT text, for Graphviz; final states have a double border.
+
+    Arguments and errors as those of `mermaid`.
+    """
+    drawing = _drawn(table_of(machine), labels)
+    lines = [
+        "digraph machine {",
+        f'    graph [rankdir=TB, nodesep=0.6, ranksep=0.55, pad=0.2, bgcolor=white, fontname="{_FONT}"]',
+        f'    node [shape=box, style="rounded,filled", fillcolor="#eef2fb", color="#44536b", fontname="{_FONT}",'
+        ' fontsize=13, margin="0.18,0.1"]',
+        f'    edge [color="#44536b", fontcolor="#1f2937", fontname="{_FONT}", fontsize=11, arrowsize=0.8]',
+        '    _start [shape=circle, style=filled, width=0.16, color="#1f2937", fillcolor="#1f2937", label=""]',
+    ]
+    lines += [f"    {node.id} [{_dot_node(node)}]" for node in drawing.nodes]
+    lines.append(f"    _start -> {drawing.initial}")
+    for arrow in drawing.arrows:
+        label = "\\n".join(f" {_dot_text(line)} " for outcome, guards in arrow.rows for line in _broken(outcome, guards))
+        lines.append(f"    {arrow.source} -> {arrow.target}" + (f' [label="{label}"]' if label else ""))
+    return "\n".join([*lines, "}"]) + "\n"
+
+
+def render(machine: Any, format: str, *, labels: bool = True) -> bytes:  # noqa: ANN401 - whatever has a table
+    """Return the machine drawn as ``svg`` or ``png``; the same bytes for the same table.
+
+    Raises MissingExtra when the extra ``diagram`` is not installed, BuildError for another format or when drawing fails.
+    """
+    if format not in IMAGES:
+        raise BuildError(f"a diagram cannot be drawn as {format!r}; take {' or '.join(IMAGES)}")
+    text = dot(machine, labels=labels)
+    program = _program()
+    try:
+        done = subprocess.run(
+            [str(program), f"-T{format}"], input=text.encode(), capture_output=True, timeout=_SECONDS, check=False
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        raise BuildError(f"{program.name} could not draw the diagram: {error}") from error
+    if done.returncode or not done.stdout:
+        said = done.stderr.decode("utf-8", "replace").strip() or f"it ended with {done.returncode}"
+        raise BuildError(f"{program.name} could not draw the diagram: {said.splitlines()[0]}")
+    return done.stdout
+
+
+def image(machine: Any, path: str | Path, *, labels: bool = True) -> Path:  # noqa: ANN401 - whatever has a table
+    """Write the machine drawn to a file, as the file's name says: ``.svg`` or ``.png``; returns its path.
+
+    Raises as `render` does, and OSError when the file cannot be written.
+    """
+    path = Path(path)
+    format = path.suffix.lower().removeprefix(".")
+    if format not in IMAGES:
+        raise BuildError(f"the name of {str(path)!r} does not say how to draw; let it end in .svg or .png")
+    drawn = render(machine, format, labels=labels)
+    path.write_bytes(drawn)
+    return path
+
+
+def table_of(machine: Any) -> Table:  # noqa: ANN401 - this is where it is told
+    """Return the table of a machine: itself, its `table`, or that of its `setup`; raises TableError when it has none."""
+    for found in (machine, getattr(machine, "table", None), getattr(getattr(machine, "setup", None), "table", None)):
+        if isinstance(found, Table):
+            return found
+    raise TableError(f"a {type(machine).__name__} has no table of states and rows; give a Table, or what has one as .table")
+
+
+def _program() -> Path:
+    """The drawing program of the package graphviz-pure, wherever its installer put it."""
+    from importlib import metadata
+
+    try:
+        package = metadata.distribution("graphviz-pure")
+    except metadata.PackageNotFoundError:
+        raise MissingExtra("graphviz-pure", "diagram", "drawing SVG and PNG") from None
+    for file in package.files or ():
+        if file.stem == "graphviz-pure" and file.suffix in ("", ".exe"):
+            found = Path(str(package.locate_file(file))).resolve()
+            if found.is_file():
+                return found
+    raise MissingExtra("graphviz-pure", "diagram", "drawing SVG and PNG")
+
+
+# -- what is drawn, in either language ---------------------------------------------------------------------------------
+
+
+def _drawn(table: Table, labels: bool) -> _Drawing:
+    # A table need not be sound to be drawn: whoever looks for its fault wants to see every row of it.
+    states = {state.name: state for state in reversed(table.states)}
+    names = [*(state.name for state in table.states), table.initial]
+    names += [name for row in table.rows for name in (row.source, row.target)]
+    ids = identifiers(names)
+    calls_tools = any(state.tools is None or state.tools for state in table.states)
+    return _Drawing(
+        nodes=tuple(_node(name, ids[name], states.get(name), table, labels, calls_tools) for name in ids),
+        arrows=_arrows(table.rows, ids, labels),
+        initial=ids[table.initial],
+    )
+
+
+def identifiers(names: Iterable[str]) -> dict[str, str]:
+    """Return for each name, in order, an identifier: an ASCII word of its own, reserved in neither Mermaid nor DOT."""
+    ids: dict[str, str] = {}
+    taken: set[str] = set()
+    for name in dict.fromkeys(names):
+        folded = unicodedata.normalize("NFKD", name).encode("ascii", "ignore").decode()
+        word = "_".join("".join(c if c.isalnum() else " " for c in folded).split())
+        if not word or word[0].isdigit() or _is_reserved(word):
+            word = f"s_{word}" if word else "s"
+        one, count = word, 1
+        while one.lower() in taken:
+            count += 1
+            one = f"{word}_{count}"
+        taken.add(one.lower())
+        ids[name] = one
+    return ids
+
+
+def _is_reserved(word: str) -> bool:
+    return word.replace("_", "").lower() in _RESERVED
+
+
+def _node(name: str, id: str, state: State | None, table: Table, labels: bool, calls_tools: bool) -> _Node:
+    if state is None or not labels:
+        return _Node(id=id, name=name, about="", tools="", final=state is not None and state.final)
+    kind = table.kinds.get(state.work)
+    about = (kind.about if kind is not None else "") or ("" if state.work == name else state.work)
+    tools = "all" if state.tools is None else ", ".join(sorted(state.tools)) or "none"
+    return _Node(id=id, name=name, about=about, tools=f"tools: {tools}" if calls_tools else "", final=state.final)
+
+
+def _arrows(rows: Sequence[Row], ids: Mapping[str, str], labels: bool) -> tuple[_Arrow, ...]:
+    pairs: dict[tuple[str, str], list[tuple[str, str]]] = {}
+    guarded: set[tuple[str, str]] = set()
+    for row in rows:
+        pair = pairs.setdefault((ids[row.source], ids[row.target]), [])
+        guards = ", ".join(_guard_name(guard) for guard in row.guards)
+        marks = f"[{guards}]" if guards else "[else]" if (row.source, row.outcome) in guarded else ""
+        if row.guards:
+            guarded.add((row.source, row.outcome))
+        if labels:
+            pair.append((row.outcome, marks))
+    return tuple(_Arrow(source=a, target=b, rows=_named(found)) for (a, b), found in pairs.items())
+
+
+def _named(rows: list[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
+    """The rows of one arrow; an outcome without a name gets one where it stands beside others."""
+    if rows == [("", "")]:
+        return ()
+    return tuple((outcome or "(no name)", guards) for outcome, guards in rows)
+
+
+def _guard_name(guard: Any) -> str:  # noqa: ANN401 - an unsound table is drawn too
+    return str(getattr(guard, "name", None) or getattr(guard, "__name__", None) or type(guard).__name__)
+
+
+def _details(node: _Node) -> list[str]:
+    return [*_wrapped(node.about), *_wrapped(node.tools)]
+
+
+def _wrapped(text: str) -> list[str]:
+    return textwrap.wrap(text, _WIDTH, break_long_words=False, break_on_hyphens=False)
+
+
+def _broken(outcome: str, guards: str) -> list[str]:
+    """One row's label in lines of about `_WIDTH` characters, broken between guards only."""
+    whole = f"{outcome} {guards}".strip()
+    if len(whole) <= _WIDTH or not guards:
+        return [whole]
+    return [outcome, *guards.replace(", ", ",\n").split("\n")] if len(guards) > _WIDTH else [outcome, guards]
+
+
+# -- the two languages -------------------------------------------------------------------------------------------------
+
+
+def _visible(text: str) -> str:
+    """The text with what cannot be seen or written (control characters, lone surrogates) as escapes; line ends stay."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text)
+
+
+def _mermaid_text(text: str) -> str:
+    # Whatever could end a label, begin a directive or be taken for markup goes in as an entity.
+    return "".join(_mermaid_mark(c) for c in _visible(text))
+
+
+def _mermaid_mark(c: str) -> str:
+    if c.isalnum() or c in _PLAIN_MARKS or not c.isascii():
+        return c
+    return "<br/>" if c == "\n" else f"#{_NAMED_ENTITIES.get(c) or ord(c)};"
+
+
+def _dot_text(text: str) -> str:
+    text = _visible(text).replace("&", "&amp;").replace("\\", "\\\\").replace('"', '\\"')
+    return text.replace("\n", "\\n")
+
+
+def _dot_node(node: _Node) -> str:
+    cells = [f"<b>{_html(node.name)}</b>"]
+    cells += [f'<font point-size="10" color="#4b5563">{_html(line)}</font>' for line in _details(node)]
+    rows = "".join(f"<tr><td>{cell}</td></tr>" for cell in cells)
+    final = ', peripheries=2, fillcolor="#e9f5ec"' if node.final else ""
+    return f'label=<<table border="0" cellborder="0" cellspacing="0" cellpadding="1">{rows}</table>>{final}'
+
+
+def _html(text: str) -> str:
+    return escape(_visible(text)).replace("\n", "<br/>")

@@ -1,0 +1,199 @@
+"""Performing one call: memory first, then the breaker, then the body in its time; every outcome is an event.
+
+The same steps serve threads and tasks: `before` and `after` do no waiting, and only the body in between differs.
+"""
+
+from __future__ import annotations
+
+from threading import Lock
+from typing import Any
+
+import attrs
+
+from fsm_agent.core.events import CallEvent, CircuitOpen, Raised, Returned, Reused
+from fsm_agent.core.keys import call_key, key_args
+from fsm_agent.core.plain import plain_copy
+from fsm_agent.core.redact import redacted
+from fsm_agent.core.results import RETRYABLE
+from fsm_agent.core.run import Call, Run
+from fsm_agent.core.tools import Outcome, Tool
+from fsm_agent.core.values import EffectClass, Verdict
+from fsm_agent.host.memory import Remembered
+from fsm_agent.host.ports import Host, ToolContext
+
+_NO_ARGS: dict[str, Any] = {}
+_SCALARS = frozenset({str, int, float, bool, type(None), bytes})
+
+
+@attrs.define(slots=True)
+class Performance:
+    """One call on its way: the tool as it was when the call began, its memory key, its breaker ticket.
+
+    Where the body has to run, `args` are the arguments it gets, `seconds` the time it has (None: no limit) and `turn` the
+    lock that an exclusive body holds while it runs. `event` is set once the call has its answer.
+    """
+
+    call: Call
+    tool: Tool
+    args: dict[str, Any] = _NO_ARGS
+    seconds: float | None = None
+    turn: Lock | None = None
+    key: str = ""
+    scope: str = ""
+    ticket: Any = None
+    event: CallEvent | None = None
+
+
+def removed(call: Call) -> CallEvent:
+    """The event of a call whose tool was there at the gate and is gone now."""
+    return Raised(call.id, "LookupError", f"the tool {call.tool!r} was removed", None, False)
+
+
+def before(host: Host, run: Run, call: Call, tool: Tool) -> Performance:
+    """Consult memory and breaker; the performance has its event already when one of them answers for the body."""
+    performance = Performance(call, tool)
+    if host.memory is not None and tool.effect is EffectClass.PURE and _remembers(host, tool):
+        key = performance.key = call_key(tool.name, key_args(call.args, tool.identity))
+        scope = performance.scope = run.scope or run.id
+        known = host.memory.get(key, scope, _wall(host))
+        if known is not None:
+            performance.event = Reused(call.id, known.value, known.error)
+            return performance
+    if host.breakers is not None and tool.breaker is not None:
+        admission = host.breakers.admit(tool.name, tool.breaker, _now(host))
+        if admission.open:
+            performance.event = CircuitOpen(call.id, admission.retry_after_s)
+        else:
+            performance.ticket = admission.ticket
+    return performance
+
+
+def arguments(tool: Tool, call: Call, run: Run, left_s: float | None, context: Any) -> dict[str, Any]:
+    """The body's own copy of the arguments, so that nothing it does to them reaches the run."""
+    args: dict[str, Any] = dict(call.args)
+    for value in args.values():
+        if type(value) not in _SCALARS:
+            args = plain_copy(args)
+            break
+    if tool.build is not None:
+        args = tool.build(args)
+    if tool.context_parameter is not None:
+        args[tool.context_parameter] = ToolContext(
+            run_id=run.id,
+            call_id=call.id,
+            tool=tool.name,
+            attempt=call.tries,
+            idempotency_key=f"{run.id}:{call.id}",
+            left_s=left_s,
+            context=context,
+        )
+    return args
+
+
+def returned(tool: Tool, call: Call, value: Any) -> CallEvent:
+    """The event of a body that came back."""
+    return Returned(call.id, value, _classified(tool, Outcome(value=value)) if tool.classify is not None else None)
+
+
+def raised(tool: Tool, call: Call, error: BaseException, *, ran: bool = True) -> CallEvent:
+    """The event of a body that raised; its message is capped, and secret arguments are redacted from it."""
+    name = type(error).__name__
+    message = redacted(_message(error), tool.secret, call.args)
+    verdict = None
+    if tool.classify is not None and ran:
+        verdict = _classified(tool, Outcome(error=name, message=message))
+    return Raised(call.id, name, message, verdict, ran)
+
+
+def late(call: Call, seconds: float, *, ran: bool) -> CallEvent:
+    """The event of a body that was given up when its time was over."""
+    what = "did not end" if ran else "could not begin"
+    return Raised(call.id, "TimeoutError", f"the body {what} in {seconds:g} s", None, ran)
+
+
+def after(host: Host, run: Run, performance: Performance) -> None:
+    """Let memory and breaker know how the call ended, once the run has read its result."""
+    call, tool, event = performance.call, performance.tool, performance.event
+    kind = type(event)
+    if not (kind is Returned or kind is Raised):
+        return
+    if performance.ticket is not None and host.breakers is not None:
+        _report(host, performance, call, event)
+    if call.ok is None:
+        return
+    if call.ok and tool.effect is not EffectClass.PURE and host.memory is not None:
+        # What was read before may have changed with this effect.
+        host.memory.forget(run.scope or run.id)
+    elif performance.key and host.memory is not None:
+        _remember(host, run, performance, tool)
+
+
+def _report(host: Host, performance: Performance, call: Call, event: CallEvent | None) -> None:
+    assert host.breakers is not None
+    name, ticket, now = performance.tool.name, performance.ticket, _now(host)
+    if isinstance(event, Raised) and not event.ran:
+        host.breakers.release(name, ticket, now)
+    elif isinstance(event, Raised) or call.ok is None or (call.error and call.error != "result:empty"):
+        host.breakers.fail(name, ticket, now)
+    else:
+        host.breakers.succeed(name, ticket, now)
+
+
+def _remember(host: Host, run: Run, performance: Performance, tool: Tool) -> None:
+    call, memory = performance.call, host.memory
+    assert memory is not None
+    ttl = tool.cache_ttl_s if tool.cache_ttl_s is not None else host.ttl_s
+    negative = tool.negative_ttl_s if tool.negative_ttl_s is not None else host.negative_ttl_s
+    if call.ok and ttl:
+        memory.put(performance.key, performance.scope, _kept(host, run, call, ttl))
+    elif not call.ok and negative and call.result_class not in RETRYABLE:
+        memory.put(performance.key, performance.scope, _kept(host, run, call, negative))
+
+
+def _kept(host: Host, run: Run, call: Call, ttl: float) -> Remembered:
+    ttl_s = None if ttl == float("inf") else ttl
+    return Remembered(
+        ok=bool(call.ok), value=call.value, error=call.error, stored_at=_wall(host), ttl_s=ttl_s, run_id=run.id, tool=call.tool
+    )
+
+
+def _remembers(host: Host, tool: Tool) -> bool:
+    if tool.cache_ttl_s == 0:
+        return False
+    return bool(tool.cache_ttl_s or tool.negative_ttl_s or host.ttl_s or host.negative_ttl_s)
+
+
+def _classified(tool: Tool, outcome: Outcome) -> Verdict | None:
+    assert tool.classify is not None
+    try:
+        verdict = tool.classify(outcome)
+    except Exception:
+        # A classifier that fails has said nothing; the result is read as if there were none.
+        return None
+    return verdict if isinstance(verdict, Verdict) else None
+
+
+def _message(error: BaseException) -> str:
+    try:
+        return str(error)[:2000]
+    except Exception:
+        return f"(the message of the {type(error).__name__} could not be read)"
+
+
+def _now(host: Host) -> float:
+    return host.clock.now() if host.clock is not None else 0.0
+
+
+def _wall(host: Host) -> float:
+    return host.clock.wall() if host.clock is not None else 0.0
+
+
+def seconds_left(tool: Tool, run: Run) -> float | None:
+    """How long the body may run: its own timeout and what is left of the time for work, whichever is less."""
+    until = run.limits.work_until_s
+    if until is None:
+        return tool.timeout_s
+    left = max(0.0, until - run.spent_s)
+    return left if tool.timeout_s is None else min(left, tool.timeout_s)
+
+

@@ -1,0 +1,95 @@
+"""What a host may bring: its decider, verifier, closing answer, and the places where things are kept."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+import attrs
+
+from fsm_agent.core.effects import Compose, Decide, Judge
+from fsm_agent.core.values import Decision, Judgement, ToolCall
+from fsm_agent.host.breaker import Breakers
+from fsm_agent.host.clock import Clock
+from fsm_agent.host.memory import Memory
+
+# A decider may answer with a decision, one call, several, or the final text.
+Proposal = Decision | ToolCall | Sequence[ToolCall] | str | None
+Decider = Callable[[Decide], "Proposal | Awaitable[Proposal]"]
+Verifier = Callable[[Judge], Any]
+Closer = Callable[[Compose], Any]
+
+
+@attrs.frozen(kw_only=True)
+class ToolContext:
+    """What a body may ask for beside its arguments, through a parameter annotated with this type.
+
+    `idempotency_key` is the same for every try of one call. `left_s` are the seconds the body has, or None. `context` is
+    the caller's own object; it never reaches the decider or a saved run.
+    """
+
+    run_id: str
+    call_id: str
+    tool: str
+    attempt: int
+    idempotency_key: str
+    left_s: float | None = None
+    context: Any = None
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class Host:
+    """The parts of the outside world that calls pass through; shared by runs and safe between threads.
+
+    `memory` is opt-in: without it, or without a TTL of the tool or of the host (`ttl_s`, `negative_ttl_s`), nothing is
+    remembered. Without `breakers` no circuit ever opens. Without a `clock` no time passes.
+    """
+
+    clock: Clock | None = None
+    memory: Memory | None = None
+    ttl_s: float | None = None
+    negative_ttl_s: float | None = None
+    breakers: Breakers | None = None
+
+
+def as_decision(proposal: Any) -> Decision:
+    """A decider's answer as a decision; raises TypeError, with the kinds that are understood, for anything else."""
+    if isinstance(proposal, Decision):
+        return proposal
+    if proposal is None:
+        return Decision()
+    if isinstance(proposal, str):
+        return Decision(text=proposal)
+    if isinstance(proposal, ToolCall):
+        return Decision(calls=(proposal,))
+    if isinstance(proposal, list | tuple) and all(isinstance(call, ToolCall) for call in proposal):
+        return Decision(calls=tuple(proposal))
+    raise TypeError(
+        f"a decider answered with a {type(proposal).__name__}; it may give a Decision, a ToolCall, a list of them, a text or None"
+    )
+
+
+def as_judgement(verdict: Any) -> Judgement:
+    """A verifier's answer as a judgement; raises TypeError or ValueError when it gives no verdict.
+
+    Understood are a Judgement, true or false, and seed 002's mapping of decision, reason and next_action.
+    """
+    if isinstance(verdict, Judgement):
+        made = verdict
+    elif isinstance(verdict, bool):
+        return Judgement(decision="done" if verdict else "need_more", reason="" if verdict else "the verifier said no")
+    elif isinstance(verdict, dict):
+        made = Judgement(
+            decision=str(verdict.get("decision")), reason=str(verdict.get("reason") or ""), next_action=_action(verdict.get("next_action"))
+        )
+    else:
+        raise TypeError(f"a verifier answered with a {type(verdict).__name__}; it may give a Judgement, a bool or a mapping")
+    if made.decision not in ("done", "need_more"):
+        raise ValueError(f"a verifier's decision is {made.decision!r:.40}; it may be 'done' or 'need_more'")
+    return made
+
+
+def _action(action: Any) -> ToolCall | None:
+    if isinstance(action, dict) and isinstance(action.get("tool"), str):
+        return ToolCall(tool=action["tool"], args=action.get("args"))
+    return action if isinstance(action, ToolCall) else None
