@@ -6,6 +6,7 @@ that is open when the guarded ones before it are closed is marked ``[else]``.
 
 from __future__ import annotations
 
+import re
 import subprocess
 import textwrap
 import unicodedata
@@ -23,18 +24,24 @@ IMAGES = ("svg", "png")
 """The formats that `render` and `image` can make."""
 
 _FONT = "Helvetica,Arial,sans-serif"
+# The drawing program knows the widths of one font only by its bare name, and browsers need the others behind it.
+_MEASURED_FONT = "Helvetica"
 _WIDTH = 30
+_BODY_WIDTH = 36
 # Words of the two grammars, and names that Mermaid's own objects already have.
 _RESERVED = frozenset(
     """
-    accdescr acctitle as bt choice class classdef click constructor default digraph direction edge end fork graph hide href
-    join left lr node note of prototype rl right root scale start state statediagram strict style subgraph tb title tostring
-    valueof
+    accdescr acctitle as bt choice class classdef click default digraph direction edge end fork graph hide href join left lr
+    node note of rl right root scale start state statediagram strict style subgraph tb title
+    constructor hasownproperty isprototypeof propertyisenumerable proto tolocalestring tostring valueof
     """.split()
 )
 _NAMED_ENTITIES = {'"': "quot", "<": "lt", ">": "gt", "&": "amp"}
 _PLAIN_MARKS = frozenset(" _,()[]")
+# Markdown takes underscores around a word for emphasis, those inside a word for what they are.
+_OUTER_UNDERSCORE = re.compile(r"(?<![^\W_])_|_(?![^\W_])")
 _SECONDS = 60
+_RANK_SPACING = 50
 
 
 @attrs.frozen(kw_only=True)
@@ -72,14 +79,14 @@ def mermaid(machine: Any, *, labels: bool = True) -> str:  # noqa: ANN401 - what
     table.
     """
     drawing = _drawn(table_of(machine), labels)
-    lines = ["stateDiagram-v2", "    direction TB"]
+    lines = ["stateDiagram-v2", *_mermaid_spacing(drawing), "    direction TB"]
     for node in drawing.nodes:
         lines.append(f'    state "{_mermaid_text(node.name)}" as {node.id}')
-        body = "<br/>".join(_mermaid_text(line) for line in _details(node))
+        body = "<br/>".join(_mermaid_text(line) for line in (node.about, *_wrapped(node.tools)) if line)
         lines += [f"    {node.id} : {body}"] if body else []
     lines.append(f"    [*] --> {drawing.initial}")
     for arrow in drawing.arrows:
-        label = "<br/>".join(_mermaid_text(f"{outcome} {guards}".strip()) for outcome, guards in arrow.rows)
+        label = "<br/>".join(_mermaid_text(_line(outcome, guards)) for outcome, guards in arrow.rows)
         lines.append(f"    {arrow.source} --> {arrow.target}" + (f" : {label}" if label else ""))
     lines += [f"    {node.id} --> [*]" for node in drawing.nodes if node.final]
     return "\n".join(lines) + "\n"
@@ -90,21 +97,7 @@ def dot(machine: Any, *, labels: bool = True) -> str:  # noqa: ANN401 - whatever
 
     Arguments and errors as those of `mermaid`.
     """
-    drawing = _drawn(table_of(machine), labels)
-    lines = [
-        "digraph machine {",
-        f'    graph [rankdir=TB, nodesep=0.6, ranksep=0.55, pad=0.2, bgcolor=white, fontname="{_FONT}"]',
-        f'    node [shape=box, style="rounded,filled", fillcolor="#eef2fb", color="#44536b", fontname="{_FONT}",'
-        ' fontsize=13, margin="0.18,0.1"]',
-        f'    edge [color="#44536b", fontcolor="#1f2937", fontname="{_FONT}", fontsize=11, arrowsize=0.8]',
-        '    _start [shape=circle, style=filled, width=0.16, color="#1f2937", fillcolor="#1f2937", label=""]',
-    ]
-    lines += [f"    {node.id} [{_dot_node(node)}]" for node in drawing.nodes]
-    lines.append(f"    _start -> {drawing.initial}")
-    for arrow in drawing.arrows:
-        label = "\\n".join(f" {_dot_text(line)} " for outcome, guards in arrow.rows for line in _broken(outcome, guards))
-        lines.append(f"    {arrow.source} -> {arrow.target}" + (f' [label="{label}"]' if label else ""))
-    return "\n".join([*lines, "}"]) + "\n"
+    return _dot(_drawn(table_of(machine), labels), _FONT)
 
 
 def render(machine: Any, format: str, *, labels: bool = True) -> bytes:  # noqa: ANN401 - whatever has a table
@@ -114,7 +107,7 @@ def render(machine: Any, format: str, *, labels: bool = True) -> bytes:  # noqa:
     """
     if format not in IMAGES:
         raise BuildError(f"a diagram cannot be drawn as {format!r}; take {' or '.join(IMAGES)}")
-    text = dot(machine, labels=labels)
+    text = _dot(_drawn(table_of(machine), labels), _MEASURED_FONT)
     program = _program()
     try:
         done = subprocess.run(
@@ -125,7 +118,7 @@ def render(machine: Any, format: str, *, labels: bool = True) -> bytes:  # noqa:
     if done.returncode or not done.stdout:
         said = done.stderr.decode("utf-8", "replace").strip() or f"it ended with {done.returncode}"
         raise BuildError(f"{program.name} could not draw the diagram: {said.splitlines()[0]}")
-    return done.stdout
+    return done.stdout.replace(f'font-family="{_MEASURED_FONT}"'.encode(), f'font-family="{_FONT}"'.encode())
 
 
 def image(machine: Any, path: str | Path, *, labels: bool = True) -> Path:  # noqa: ANN401 - whatever has a table
@@ -244,12 +237,16 @@ def _details(node: _Node) -> list[str]:
 
 
 def _wrapped(text: str) -> list[str]:
-    return textwrap.wrap(text, _WIDTH, break_long_words=False, break_on_hyphens=False)
+    return textwrap.wrap(text, _BODY_WIDTH, break_long_words=False, break_on_hyphens=False)
+
+
+def _line(outcome: str, guards: str) -> str:
+    return f"{outcome} {guards}" if guards else outcome
 
 
 def _broken(outcome: str, guards: str) -> list[str]:
     """One row's label in lines of about `_WIDTH` characters, broken between guards only."""
-    whole = f"{outcome} {guards}".strip()
+    whole = _line(outcome, guards)
     if len(whole) <= _WIDTH or not guards:
         return [whole]
     return [outcome, *guards.replace(", ", ",\n").split("\n")] if len(guards) > _WIDTH else [outcome, guards]
@@ -265,15 +262,56 @@ def _visible(text: str) -> str:
     return "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text)
 
 
+def _mermaid_spacing(drawing: _Drawing) -> list[str]:
+    # Mermaid leaves no room for the label of an arrow from a state to itself; the room between ranks has to hold it.
+    loops = [arrow.rows for arrow in drawing.arrows if arrow.source == arrow.target]
+    lines = max((sum(1 + len(f"{outcome} {guards}") // _WIDTH for outcome, guards in rows) for rows in loops), default=0)
+    spacing = 23 * lines
+    return [f'    %%{{init: {{"flowchart": {{"rankSpacing": {spacing}}}}}}}%%'] if spacing > _RANK_SPACING else []
+
+
 def _mermaid_text(text: str) -> str:
     # Whatever could end a label, begin a directive or be taken for markup goes in as an entity.
-    return "".join(_mermaid_mark(c) for c in _visible(text))
+    text = _visible(text)
+    marked = "".join(map(_mermaid_mark, text))
+    return _OUTER_UNDERSCORE.sub("#95;", marked) if "_" in text else marked
 
 
 def _mermaid_mark(c: str) -> str:
     if c.isalnum() or c in _PLAIN_MARKS or not c.isascii():
         return c
     return "<br/>" if c == "\n" else f"#{_NAMED_ENTITIES.get(c) or ord(c)};"
+
+
+def _dot(drawing: _Drawing, font: str) -> str:
+    finals = {node.id for node in drawing.nodes if node.final}
+    return "\n".join(
+        [
+            "digraph machine {",
+            f'    graph [rankdir=TB, nodesep=0.6, ranksep=0.55, pad=0.2, bgcolor=white, fontname="{font}"]',
+            f'    node [shape=box, style="rounded,filled", fillcolor="#eef2fb", color="#44536b", fontname="{font}",'
+            ' fontsize=13, margin="0.18,0.1"]',
+            f'    edge [color="#44536b", fontcolor="#1f2937", fontname="{font}", fontsize=11, arrowsize=0.8]',
+            '    _start [shape=circle, style=filled, width=0.16, color="#1f2937", fillcolor="#1f2937", label=""]',
+            *(f"    {node.id} [{_dot_node(node)}]" for node in drawing.nodes),
+            f"    _start -> {drawing.initial}",
+            *(_dot_arrow(arrow, arrow.target in finals) for arrow in drawing.arrows),
+            "}\n",
+        ]
+    )
+
+
+def _dot_arrow(arrow: _Arrow, ends: bool) -> str:
+    lines = [line for outcome, guards in arrow.rows for line in _broken(outcome, guards)]
+    # A space at either side of a label keeps it off its arrow.
+    parts = ['label="' + "\\n".join(f" {_dot_text(line)} " for line in lines) + '"'] if lines else []
+    if arrow.source == arrow.target:
+        # On the right stand the labels of the arrows that go down.
+        parts += ["tailport=nw", "headport=w"]
+    elif ends:
+        # Ways out must not pull the way that a good run takes out of its straight line.
+        parts += ["weight=0"]
+    return f"    {arrow.source} -> {arrow.target}" + (f" [{', '.join(parts)}]" if parts else "")
 
 
 def _dot_text(text: str) -> str:

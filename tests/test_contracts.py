@@ -182,11 +182,15 @@ RULE_CASES: list[tuple[dict[str, Any], Any, str]] = [
     ({"type": "object"}, {"whatever": 1}, ""),
     ({"type": "object", "fields": {}}, {"whatever": 1}, "extra"),
     ({"type": "object", "fields": {"a": {"type": "int", "required": False}}}, {}, ""),
-    ({"type": "object", "fields": {"a": {"type": "object", "fields": {"b": {"type": "int"}}}}}, {"a": {"b": "1"}}, "type"),
+    (
+        {"type": "object", "fields": {"a": {"type": "object", "fields": {"b": {"type": "int"}}}}},
+        {"a": {"b": "1"}},
+        "type",
+    ),
     ({"type": "object", "values": {"type": "int"}}, {"a": 1, "b": 2}, ""),
     ({"type": "object", "values": {"type": "int"}}, {"a": 1, "b": "2"}, "type"),
 ]
-RESULT_CASES = {
+RESULT_CASES: dict[str, tuple[Any, str]] = {
     "good": ({"sku": "a", "rows": [ROW, ROW]}, ""),
     "None": (None, "shape"),
     "a list": ([], "shape"),
@@ -256,7 +260,9 @@ def test_arguments_get_the_first_reason_in_order(args: Any, reason: str) -> None
     assert TableArguments(ARGS).first_fault(args) == reason
 
 
-@pytest.mark.parametrize(("rule", "value", "kind"), RULE_CASES, ids=[f"{n}-{one[2]}" for n, one in enumerate(RULE_CASES)])
+@pytest.mark.parametrize(
+    ("rule", "value", "kind"), RULE_CASES, ids=[f"{n}-{one[2]}" for n, one in enumerate(RULE_CASES)]
+)
 def test_one_rule_measures_one_argument(rule: dict[str, Any], value: Any, kind: str) -> None:
     assert argument_fault({"x": rule}, {"x": value}) == (f"{kind}:x" if kind else "")
     assert [fault.reason for fault in argument_faults({"x": rule}, {"x": value})][:1] == ([f"{kind}:x"] if kind else [])
@@ -356,7 +362,12 @@ def test_odd_values_of_arguments_get_a_reason(name: str, value: Any) -> None:
 def test_odd_values_in_place_of_arguments_and_results_get_a_reason(value: Any) -> None:
     assert argument_fault(ARGS, value) in ("type:args", "missing:sku")
     assert argument_faults(ARGS, value)[0].reason == argument_fault(ARGS, value)
-    for result in (value, {"sku": "a", "rows": value}, {"sku": "a", "rows": [value]}, {"sku": "a", "rows": [ROW], 5: value}):
+    for result in (
+        value,
+        {"sku": "a", "rows": value},
+        {"sku": "a", "rows": [value]},
+        {"sku": "a", "rows": [ROW], 5: value},
+    ):
         assert result_fault(RETURNS, result) == "shape"
         assert result_faults(RETURNS, result)[0].reason == "shape"
 
@@ -421,7 +432,11 @@ def test_no_table_takes_any_mapping_and_any_result() -> None:
 
 
 def test_an_argument_is_required_unless_it_says_otherwise_or_has_a_default() -> None:
-    spec = {"a": {"type": "int"}, "b": {"type": "int", "required": False}, "c": {"type": "int", "default": 1}}
+    spec: dict[str, Any] = {
+        "a": {"type": "int"},
+        "b": {"type": "int", "required": False},
+        "c": {"type": "int", "default": 1},
+    }
     assert [fault.reason for fault in argument_faults(spec, {})] == ["missing:a"]
 
 
@@ -483,12 +498,16 @@ SCALARS = st.one_of(
 VALUES = st.recursive(
     SCALARS,
     lambda inner: st.one_of(
-        st.lists(inner, max_size=3), st.dictionaries(st.sampled_from(["a", "b", "c"]), inner, max_size=3), st.tuples(inner)
+        st.lists(inner, max_size=3),
+        st.dictionaries(st.sampled_from(["a", "b", "c"]), inner, max_size=3),
+        st.tuples(inner),
     ),
     max_leaves=8,
 )
 KEYS: dict[str, st.SearchStrategy[Any]] = {
-    "type": st.sampled_from(["str", "int", "float", "bool", "list", "object", "null", "any", ["int", "null"], ["str", "list"]]),
+    "type": st.sampled_from(
+        ["str", "int", "float", "bool", "list", "object", "null", "any", ["int", "null"], ["str", "list"]]
+    ),
     "required": st.booleans(),
     "default": VALUES,
     "allowed": st.none() | st.lists(VALUES, max_size=3),

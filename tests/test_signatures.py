@@ -26,10 +26,10 @@ from fsm_agent.core.signatures import (
 )
 
 if TYPE_CHECKING:
-    import decimal
+    import decimal  # noqa: F401
 
-    from somewhere import ports
-    from somewhere.ports import ToolContext
+    from fsm_agent.host import ports
+    from fsm_agent.host.ports import ToolContext
 
 
 class Color(enum.Enum):
@@ -67,7 +67,7 @@ class Route:
 
 @attrs.frozen
 class Tree:
-    left: Optional[Tree] = None
+    left: Tree | None = None
 
 
 @attrs.frozen
@@ -543,7 +543,8 @@ def returning(annotation: Any) -> Any:
         (Point, Point("1"), "shape"),  # type: ignore[arg-type]
         (Point, Point(1, 11), "range"),
         (Point, 5, "shape"),
-        (Route, Route("n", []), "empty"),
+        (Route, Route("n", [], ()), "empty"),
+        (Route, Route("n", []), ""),
         (Route, Route("n", [Point(1)]), ""),
         (list[Point], [Point(1), {"x": 2}], ""),
         (list[Point], [Point(1), Point(1, 99)], "range"),

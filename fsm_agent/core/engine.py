@@ -47,6 +47,7 @@ class Engine:
         run = Run(
             id=run_id,
             request=request,
+            given=request,
             state=setup.table.initial,
             limits=limits,
             machine=setup.hash,
@@ -56,6 +57,7 @@ class Engine:
         )
         if fields:
             run.fields.update(fields)
+            run.first_fields.update(fields)
         run.trace.append(("started", 0.0, run_id, None))
         outcome = self._enter(run)
         if outcome is not None:
@@ -123,8 +125,8 @@ class Engine:
         stop = run.stop
         if stop is None:
             raise CannotResume(f"run {run.id!r} is not stopped")
+        run.journal.append((run.spent_s, Resumed(limits, run.limits)))
         run.limits = limits
-        run.journal.append((run.spent_s, Resumed(limits)))
         run.trace.append(("resumed", run.spent_s, run.id, None))
         run.resumed += 1
         run.stop, run.stopping, run.closed, run.closing_text, run.note = None, None, [], "", ""

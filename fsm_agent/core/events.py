@@ -6,6 +6,7 @@ from typing import Any
 
 import attrs
 
+from fsm_agent.core.limits import Limits
 from fsm_agent.core.values import Decision, Judgement, Verdict
 
 
@@ -37,11 +38,16 @@ class Started:
 
 @attrs.define(slots=True)
 class Returned:
-    """A body returned `value`. `verdict` is what the contract's classifier said, if it has one."""
+    """A body returned `value`. `verdict` is what the contract's classifier said, if it has one.
+
+    Once it is told, `value` is the form that the run keeps and `fault` how it was read (empty: it kept the contract), so that a
+    replay reads it alike.
+    """
 
     call_id: str
     value: Any
     verdict: Verdict | None = None
+    fault: str | None = None
 
 
 @attrs.define(slots=True)
@@ -136,9 +142,10 @@ class Cancelled:
 
 @attrs.define(slots=True)
 class Resumed:
-    """A driver takes a stopped run up again, with the limits it has from now on."""
+    """A driver takes a stopped run up again, with the limits it has from now on and those it had before."""
 
-    limits: Any = None
+    limits: Limits
+    before: Limits
 
 
 CallEvent = Returned | Raised | Reused | CircuitOpen | Skipped

@@ -37,7 +37,7 @@ _MAX_PATH: Final = 100
 _SMALL: Final = 2000
 # An object may make up what it holds anew at each look, without end; below these figures it counts as opaque.
 _MAX_OBJECTS_DEEP: Final = 1000
-_MAX_OBJECTS: Final = 1_000_000
+_MAX_OBJECTS: Final = 100_000
 _WORDS: Final = frozenset({bool, float, type(None)})
 _Quote = Callable[[str], str]
 
@@ -209,6 +209,8 @@ class _Writer:
             return f"<enum {self.quote(value if kind is EnumName else enum_name(value))}>"
         try:
             opened = self.opened(value, kind, known)
+        except RecursionError:
+            raise
         except Exception:
             opened = None
         if opened is None:
@@ -296,7 +298,7 @@ def loop_key(tool: object, args: object) -> str:
             if kind is str:
                 if not value.isascii():
                     break
-            elif kind is not int and kind not in _WORDS:
+            elif kind is not int and kind is not float and kind is not bool and value is not None:
                 break
         else:
             return call_key(tool, args)

@@ -50,7 +50,8 @@ _MAX_SAVED_DEPTH: Final = 240
 # Each item met anew earns ten items that were met before.
 _FREE_SHARED: Final = 100_000
 _SHARED_FOR_NEW: Final = 10
-_MAX_OBJECTS: Final = 1_000_000
+# An object may make up what it holds anew at each look, without end.
+_MAX_OBJECTS: Final = 200_000
 # At ten for a container and one for an item no more than 181 containers, so none below 200 levels.
 _SMALL: Final = 2000
 

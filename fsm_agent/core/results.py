@@ -53,6 +53,14 @@ def read_value(tool: Tool, value: Any, verdict: Verdict | None = None, explain: 
     return Reading(True, storable(value), result_class=class_of(tool, value))
 
 
+def read_again(tool: Tool, value: Any, verdict: Verdict | None, fault: str) -> Reading:
+    """Read a journaled value as it was read the first time, without measuring it."""
+    if not fault:
+        return _judged(Reading(True, value, result_class=None if verdict is not None else class_of(tool, value)), verdict)
+    empty = ResultClass.EMPTY if fault == "result:empty" else None
+    return _judged(Reading(False, None, fault, "", empty), verdict)
+
+
 def read_raised(tool: Tool, error: str, message: str, verdict: Verdict | None = None) -> Reading:
     """Read an exception: ``raised:<Name>``, RETRYABLE where its type says so and the tool may be repeated."""
     repeatable = tool.effect in (EffectClass.PURE, EffectClass.IDEMPOTENT)

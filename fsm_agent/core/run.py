@@ -105,12 +105,14 @@ class Run:
     """Everything one run knows; only the engine writes it, only the machine moves its `state`.
 
     Counters only rise. Times are seconds spent; a run holds no instant of any clock, so it can be saved at any step and
-    go on elsewhere. `open_calls` are the calls of the present turn that are not folded in yet. One run belongs to one driver
+    go on elsewhere. `given` is the request as it came, `request` as it
+    was normalized. `open_calls` are the calls of the present turn that are not folded in yet. One run belongs to one driver
     at a time. `stop` is set once the run is over, or while it stands still after a cancellation.
     """
 
     id: str
     request: Any
+    given: Any = None
     state: str
     limits: Limits
     machine: str = ""
@@ -149,6 +151,7 @@ class Run:
     empties: dict[str, int] = attrs.field(factory=dict)
     facts: dict[str, bool] = attrs.field(factory=dict)
     fields: dict[str, Any] = attrs.field(factory=dict)
+    first_fields: dict[str, Any] = attrs.field(factory=dict)
 
     call_ids: dict[str, bool] = attrs.field(factory=dict)
     tried: list[tuple[str, Any]] = attrs.field(factory=list)

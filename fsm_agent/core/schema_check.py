@@ -11,7 +11,7 @@ from fsm_agent.core.errors import ContractError
 from fsm_agent.core.json_kinds import describe, nests_within
 from fsm_agent.core.rule_schema import JSON_TYPES
 from fsm_agent.core.schema_keywords import NEVER
-from fsm_agent.core.schema_validator import CompiledSchema, library, make_validator
+from fsm_agent.core.schema_validator import CompiledSchema, Resolver, library, make_validator
 
 _ONE = frozenset({
     "additionalProperties", "contains", "contentSchema", "else", "if", "items", "not", "propertyNames", "then",
@@ -98,7 +98,7 @@ def _subschemas(schema: Any, path: tuple[Any, ...]) -> Iterator[tuple[tuple[Any,
 
 def _check_references(schema: Any, what: str) -> bool:
     """True when the schema refers to itself; ContractError where a reference leads nowhere, or round without an end."""
-    links = _links(schema, what)
+    links = _applied(_links(schema, what), id(schema))
     staying = {one: [other for other, stays in others if stays] for one, others in links.items()}
     if _has_circle(staying):
         _fail(what, "", "the schema refers to itself without going into the value", "break the circle of references")
@@ -107,16 +107,7 @@ def _check_references(schema: Any, what: str) -> bool:
 
 def _links(schema: Any, what: str) -> dict[int, list[tuple[int, bool]]]:
     """The parts of a schema by identity: which others each applies, and whether to the same place of the value."""
-    from jsonschema_specifications import REGISTRY
-    from referencing import Registry
-    from referencing.exceptions import Unresolvable
-    from referencing.jsonschema import DRAFT202012
-
-    def refuse(uri: str) -> Any:
-        raise LookupError(uri)
-
-    root = DRAFT202012.create_resource(schema)
-    pending = [(schema, REGISTRY.combine(Registry(retrieve=refuse)).resolver_with_root(root))]
+    pending = [(schema, Resolver.of(schema))]
     links: dict[int, list[tuple[int, bool]]] = {}
     while pending:
         part, resolver = pending.pop()
@@ -124,19 +115,30 @@ def _links(schema: Any, what: str) -> dict[int, list[tuple[int, bool]]]:
             continue
         links[id(part)] = found = []
         for reference in (part[word] for word in ("$ref", "$dynamicRef") if isinstance(part.get(word), str)):
-            try:
-                target = resolver.lookup(reference)
-            except Unresolvable:
+            target = resolver.follow(reference)
+            if target is None:
                 _fail(what, "", f"the reference {describe(reference, 200)} leads nowhere here, and nothing is fetched",
                       "put what it means under '$defs' and refer to it as '#/$defs/<name>'")  # fmt: skip
-            found.append((id(target.contents), True))
-            pending.append((target.contents, target.resolver))
+            found.append((id(target[0]), True))
+            pending.append(target)
         for steps, one in _children(part):
             if steps[0] not in ("$defs", "definitions"):
                 found.append((id(one), steps[0] in _IN_PLACE))
             if isinstance(one, Mapping):
-                pending.append((one, resolver.in_subresource(DRAFT202012.create_resource(one))))
+                pending.append((one, resolver.inside(one)))
     return links
+
+
+def _applied(links: Mapping[int, list[tuple[int, bool]]], root: int) -> dict[int, list[tuple[int, bool]]]:
+    """The links of the parts that measuring from the root can come to; definitions that nobody uses do not count."""
+    found: dict[int, list[tuple[int, bool]]] = {}
+    pending = [root]
+    while pending:
+        one = pending.pop()
+        if one in links and one not in found:
+            found[one] = links[one]
+            pending += [other for other, _ in links[one]]
+    return found
 
 
 def _has_circle(links: Mapping[int, list[int]]) -> bool:

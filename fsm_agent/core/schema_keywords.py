@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sized
 from fractions import Fraction
 from typing import Any
 
@@ -26,7 +26,7 @@ def _bounded(keeps: Callable[[Any, Any], bool]) -> Callable[..., bool]:
     return lambda validator, bound, value, schema: not is_number(value) or keeps(value, bound)
 
 
-def _sized(kind: type, keeps: Callable[[int, int], bool]) -> Callable[..., bool]:
+def _sized(kind: type[Sized], keeps: Callable[[int, int], bool]) -> Callable[..., bool]:
     return lambda validator, bound, value, schema: not isinstance(value, kind) or keeps(len(value), bound)
 
 

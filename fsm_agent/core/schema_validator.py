@@ -87,14 +87,50 @@ def library() -> Any:
 
 def make_validator(schema: Mapping[str, Any], integral_floats: bool) -> Any:
     """A validator of `schema` that fetches nothing; `integral_floats` lets 2.0 pass as an integer."""
-    from referencing import Registry
-    from referencing.exceptions import NoSuchResource
+    cls, formats = _validator_class(integral_floats)
+    return cls(schema, registry=_closed_registry(), format_checker=formats)
+
+
+def _closed_registry() -> Any:
+    import referencing
 
     def refuse(uri: str) -> Any:
-        raise NoSuchResource(ref=uri)
+        raise LookupError(uri)
 
-    cls, formats = _validator_class(integral_floats)
-    return cls(schema, registry=Registry(retrieve=refuse), format_checker=formats)
+    registry: Any = referencing.Registry
+    return registry(retrieve=refuse)
+
+
+@attrs.frozen
+class Resolver:
+    """Follows the references of a schema, from the part where it stands, without fetching anything."""
+
+    inner: Any
+
+    @classmethod
+    def of(cls, schema: Mapping[str, Any]) -> Resolver:
+        """A resolver that stands at the root of a schema; it knows the dialects' own schemas too."""
+        import jsonschema_specifications  # type: ignore[import-untyped]
+        from referencing.jsonschema import DRAFT202012
+
+        registry = jsonschema_specifications.REGISTRY.combine(_closed_registry())
+        return cls(registry.resolver_with_root(DRAFT202012.create_resource(schema)))
+
+    def inside(self, part: Mapping[str, Any]) -> Resolver:
+        """The resolver of a part of the schema where this one stands."""
+        from referencing.jsonschema import DRAFT202012
+
+        return Resolver(self.inner.in_subresource(DRAFT202012.create_resource(part)))
+
+    def follow(self, reference: str) -> tuple[Any, Resolver] | None:
+        """What a reference means, with its own resolver; None where it leads nowhere."""
+        from referencing.exceptions import Unresolvable
+
+        try:
+            found = self.inner.lookup(reference)
+        except Unresolvable:
+            return None
+        return found.contents, Resolver(found.resolver)
 
 
 @functools.cache

@@ -11,7 +11,8 @@ from typing import Any, Protocol
 from fsm_agent.core.events import CallEvent, CircuitOpen, Raised, Returned, Reused, Skipped
 from fsm_agent.core.gate import Toolbox
 from fsm_agent.core.keys import leaves, observation_key
-from fsm_agent.core.results import RETRYABLE, Reading, backoff_s, class_of, read_raised, read_value
+from fsm_agent.core.plain import storable
+from fsm_agent.core.results import RETRYABLE, Reading, backoff_s, class_of, read_again, read_raised, read_value
 from fsm_agent.core.run import Call, ClosedGuard, Run
 from fsm_agent.core.tools import Tool
 from fsm_agent.core.values import EffectClass, ResultClass, StopReason
@@ -91,7 +92,7 @@ def settle(run: Run, box: Toolbox, event: CallEvent, explain: bool = True) -> Ca
 def _settle_body(run: Run, tool: Tool | None, call: Call, event: CallEvent, explain: bool) -> None:
     ran = True
     if isinstance(event, Returned):
-        reading = Reading(True, event.value) if tool is None else read_value(tool, event.value, event.verdict, explain)
+        reading = _returned(tool, event, explain)
     else:
         assert isinstance(event, Raised)
         ran = event.ran
@@ -102,6 +103,17 @@ def _settle_body(run: Run, tool: Tool | None, call: Call, event: CallEvent, expl
     if tool is not None and reading.result_class in RETRYABLE and _waits(run, tool, call, reading):
         return
     _finish(run, call, reading)
+
+
+def _returned(tool: Tool | None, event: Returned, explain: bool) -> Reading:
+    if tool is None:
+        return Reading(True, storable(event.value))
+    if event.fault is None:
+        reading = read_value(tool, event.value, event.verdict, explain)
+        # The journal keeps what the run keeps: a plain value, and how the one that the body returned was read.
+        event.value, event.fault = reading.value if reading.ok else storable(event.value), reading.error
+        return reading
+    return read_again(tool, event.value, event.verdict, event.fault)
 
 
 def _remembered(tool: Tool | None, event: Reused) -> Reading:

@@ -5,13 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
-import attrs
-
-from fsm_agent.core.contracts import ArgumentsContract, ResultContract, TableArguments, TableResult
 from fsm_agent.core.errors import FsmAgentError
 from fsm_agent.core.tools import Tool
-
-_DECLARED = frozenset(field.name for field in attrs.fields(Tool) if field.init) - {"name", "fn", "args", "returns"}
+from fsm_agent.host.tool_forms import DECLARED, arguments_form, result_form
 
 
 class LiveTools:
@@ -56,34 +52,15 @@ class LiveTools:
 
 
 def _tool_of(name: str, entry: Mapping[str, Any]) -> Tool | None:
-    declared = {key: value for key, value in entry.items() if key in _DECLARED}
+    declared = {key: value for key, value in entry.items() if key in DECLARED}
     try:
         return Tool(
             name=name,
             fn=entry.get("fn"),  # type: ignore[arg-type]
-            args=_arguments(entry.get("args")),
-            returns=_result(entry.get("returns")),
+            args=arguments_form(entry.get("args")),
+            returns=result_form(entry.get("returns")),
             **{"effect": "pure", "breaker": None, **declared},
         )
     except (FsmAgentError, TypeError, ValueError):
         return None
 
-
-def _arguments(form: Any) -> ArgumentsContract | None:
-    if form is None or not _is_schema(form):
-        return None if form is None else TableArguments(form)
-    from fsm_agent.core.schemas import SchemaArguments
-
-    return SchemaArguments(form)
-
-
-def _result(form: Any) -> ResultContract | None:
-    if form is None or not _is_schema(form):
-        return None if form is None else TableResult(form)
-    from fsm_agent.core.schemas import SchemaResult
-
-    return SchemaResult(form)
-
-
-def _is_schema(form: Any) -> bool:
-    return isinstance(form, Mapping) and isinstance(form.get("type"), str)

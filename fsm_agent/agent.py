@@ -1,0 +1,164 @@
+"""The agent: tools, a decider and limits in one object, run to an answer in a thread or a task."""
+
+from __future__ import annotations
+
+import uuid
+import zlib
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Any
+
+import attrs
+
+from fsm_agent.core.agent_table import AGENT
+from fsm_agent.core.answers import Answer, answer_of
+from fsm_agent.core.engine import Engine
+from fsm_agent.core.errors import RunError
+from fsm_agent.core.limits import Limits
+from fsm_agent.core.replay import replay
+from fsm_agent.core.run import Run
+from fsm_agent.core.saving import load, save
+from fsm_agent.core.setup import Setup, Work
+from fsm_agent.core.table import Table
+from fsm_agent.core.turn import Repair
+from fsm_agent.core.values import Policy
+from fsm_agent.core.work import WORK
+from fsm_agent.host.breaker import Breakers
+from fsm_agent.host.clock import Clock, SystemClock
+from fsm_agent.host.drivers import Driver
+from fsm_agent.host.memory import Memory
+from fsm_agent.host.ports import Closer, Decider, Host, Verifier
+from fsm_agent.host.tool_forms import toolset
+
+Fix = Callable[[str, Any], "tuple[str, Any] | None"]
+
+
+class Agent:
+    """A machine over the host's tools and decider; it holds no run and may be shared between threads and tasks.
+
+    `tools` are Tools, typed functions, or a mapping of name to one of these or to a table entry. `decide` is asked what to
+    do next with a `Decide` and answers with a Decision, a ToolCall, several, or a final text; its method `close`, if it has one,
+    or `close` gives the closing answer of a run that was stopped. `allowed` narrows the tools of states. `repairs` maps an error
+    word to a function of tool and arguments. `required` names tools whose evidence an answer needs, `verify` is asked whether
+    it suffices. `memory` with `ttl_s` (or a tool's own TTL) makes pure tools remembered.
+
+    Raises BuildError when any of these is wrong, naming the mend.
+    """
+
+    def __init__(
+        self,
+        tools: Iterable[Any] | Mapping[str, Any],
+        decide: Decider,
+        *,
+        limits: Limits | None = None,
+        machine: Table = AGENT,
+        allowed: Mapping[str, Iterable[str] | None] | None = None,
+        policy: Policy | None = None,
+        repairs: Mapping[str, Fix] | None = None,
+        required: Collection[str] = (),
+        normalizer: Callable[[Any], Any] | None = None,
+        verify: Verifier | None = None,
+        close: Closer | None = None,
+        memory: Memory | None = None,
+        ttl_s: float | None = None,
+        negative_ttl_s: float | None = None,
+        clock: Clock | None = None,
+        work: Mapping[str, Work] | None = None,
+    ) -> None:
+        closer = close if close is not None else _closer_of(decide)
+        self.engine = Engine(
+            Setup(
+                table=machine.allowing(allowed) if allowed else machine,
+                box=toolset(tools),
+                work={**WORK, **(work or {})},
+                limits=limits if limits is not None else Limits(),
+                policy=policy if policy is not None else Policy(),
+                repairs={error: _repair(fix) for error, fix in (repairs or {}).items()},
+                required=required,
+                normalizer=normalizer,
+                verifies=verify is not None,
+                composes=closer is not None,
+            )
+        )
+        host = Host(
+            clock=clock if clock is not None else SystemClock(),
+            memory=memory,
+            ttl_s=ttl_s,
+            negative_ttl_s=negative_ttl_s,
+            breakers=Breakers(),
+        )
+        self.driver = Driver(engine=self.engine, decide=decide, host=host, verify=verify, close=closer)
+
+    def run(self, request: Any, *, context: Any = None, **start: Any) -> Answer:
+        """Run a request to its answer in this thread; `start` takes limits, run_id, scope, seed and fields."""
+        return self.drive(self.start(request, **start), context=context)
+
+    async def arun(self, request: Any, *, context: Any = None, **start: Any) -> Answer:
+        """Run a request to its answer inside the running event loop; see `run`."""
+        return await self.adrive(self.start(request, **start), context=context)
+
+    def start(
+        self,
+        request: Any,
+        *,
+        limits: Limits | None = None,
+        run_id: str | None = None,
+        scope: str = "",
+        seed: int | None = None,
+        fields: Mapping[str, Any] | None = None,
+    ) -> Run:
+        """A new run that has not been driven yet; `scope` is the tenant or user whose memory it shares (default: its own)."""
+        name = run_id if run_id is not None else uuid.uuid4().hex
+        number = seed if seed is not None else zlib.crc32(name.encode(errors="backslashreplace"))
+        return self.engine.start(request, run_id=name, limits=limits, scope=scope, seed=number, fields=fields)
+
+    def drive(self, run: Run, *, context: Any = None) -> Answer:
+        """Drive a run to its answer; raises RunBusy while another driver has it."""
+        self.driver.drive(run, context)
+        return self._answer(run)
+
+    async def adrive(self, run: Run, *, context: Any = None) -> Answer:
+        """Drive a run to its answer inside the running event loop; cancelling leaves it stopped and resumable."""
+        await self.driver.adrive(run, context)
+        return self._answer(run)
+
+    def resume(self, run: Run, *, context: Any = None, **raises: Any) -> Answer:
+        """Let a stopped run go on with the limits named raised, to its next answer; raises CannotResume when it cannot."""
+        self.engine.resume(run, raises)
+        return self.drive(run, context=context)
+
+    async def aresume(self, run: Run, *, context: Any = None, **raises: Any) -> Answer:
+        """`resume` inside the running event loop."""
+        self.engine.resume(run, raises)
+        return await self.adrive(run, context=context)
+
+    def save(self, run: Run) -> str:
+        """A run at any step as strict JSON text; raises SavedRunError for a value that cannot be saved."""
+        return save(run)
+
+    def load(self, text: object) -> Run:
+        """A saved run, ready to go on; raises SavedRunError for what is no saved run of this agent's machine."""
+        return load(text, self.engine.setup)
+
+    def replay(self, run: Run, steps: int | None = None) -> Run:
+        """The run rebuilt from its journal, whole or up to so many events, without asking anybody."""
+        return replay(self.engine, run, steps)
+
+    def _answer(self, run: Run) -> Answer:
+        answer = answer_of(run)
+        if answer is None:
+            raise RunError(f"run {run.id!r} stands still in state {run.state!r} without an answer; drive it on")
+        return attrs.evolve(answer, run=run)
+
+
+def _closer_of(decide: Any) -> Closer | None:
+    close = getattr(decide, "close", None)
+    return close if callable(close) else None
+
+
+def _repair(fix: Fix) -> tuple[str, Repair]:
+    def repair(tool: str, args: Any, run: Run) -> tuple[str, Any] | None:
+        return fix(tool, args)
+
+    return getattr(fix, "__name__", "repair"), repair
+
+

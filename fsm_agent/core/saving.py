@@ -1,0 +1,189 @@
+"""A run as text and back: strict JSON, equal after the round trip, and refused with a reason where it is no run of this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, get_args
+
+import attrs
+
+from fsm_agent.core import events
+from fsm_agent.core.errors import SavedRunError
+from fsm_agent.core.limits import Limits
+from fsm_agent.core.plain import dumps, from_json, loads, short, to_json
+from fsm_agent.core.run import Call, ClosedGuard, Run, Stop
+from fsm_agent.core.setup import Setup
+from fsm_agent.core.values import Decision, Judgement, ResultClass, StopReason, ToolCall, Usage, Verdict
+
+FORMAT = "fsm_agent.run"
+VERSION = 1
+
+_EVENTS = {kind.__name__: kind for kind in (*get_args(events.Event),)}
+_LEFT_OUT = frozenset({"driven"})
+
+
+def save(run: Run) -> str:
+    """The run as strict JSON text; raises SavedRunError, naming the place, for a value that cannot be saved."""
+    return dumps({"format": FORMAT, "version": VERSION, "run": _record_out(run, "run")}, "run")
+
+
+def load(text: object, setup: Setup) -> Run:
+    """The run that a text holds, ready to go on.
+
+    Raises SavedRunError when the text is no saved run, comes from another machine, or waits for a tool that is not there.
+    """
+    saved = loads(text, "saved run")
+    if not isinstance(saved, dict) or saved.get("format") != FORMAT:
+        raise SavedRunError(f"the text is no saved run; a saved run is an object whose format is {FORMAT!r}")
+    if saved.get("version") != VERSION:
+        raise SavedRunError(f"the saved run has version {short(saved.get('version'), 40)}; this library reads version {VERSION}")
+    try:
+        run: Run = _record_in(Run, saved.get("run"), "run")
+    except SavedRunError:
+        raise
+    except (TypeError, ValueError, KeyError, AttributeError, RecursionError) as error:
+        raise SavedRunError(f"the saved run cannot be read: {type(error).__name__}: {short(error, 200)}") from error
+    _check(run, setup)
+    return run
+
+
+def _check(run: Run, setup: Setup) -> None:
+    if run.machine != setup.hash:
+        raise SavedRunError(
+            f"run {run.id!r} was saved on machine {run.machine!r}; this one is {setup.hash!r} ({setup.table.name}),"
+            " so its states, rows, guards or allowed tools differ; load it with the machine it was saved on"
+        )
+    if run.state not in setup.works:
+        raise SavedRunError(f"run {run.id!r} is in state {run.state!r}, which machine {setup.table.name!r} does not have")
+    for call in run.open_calls:
+        if call.ok is None and call.admitted and setup.box.get(call.tool) is None:
+            raise SavedRunError(f"run {run.id!r} waits for the tool {call.tool!r}, which is not among {_names(setup)}")
+
+
+def _names(setup: Setup) -> str:
+    return ", ".join(map(str, setup.box.names())) or "no tools"
+
+
+Shape = tuple[Callable[[Any, str], Any], Callable[[Any, str], Any]]
+
+
+def _record_out(record: Any, where: str) -> dict[str, Any]:
+    shapes = _SHAPES[type(record)]
+    return {
+        field.name: shapes.get(field.name, _PLAIN)[0](getattr(record, field.name), f"{where}/{field.name}")
+        for field in attrs.fields(type(record))
+        if field.name not in _LEFT_OUT
+    }
+
+
+def _record_in(kind: type[Any], saved: Any, where: str) -> Any:
+    if not isinstance(saved, dict):
+        raise SavedRunError(f"{where}: expected an object, got {short(saved, 60)}")
+    fields = {field.name: field for field in attrs.fields(kind) if field.name not in _LEFT_OUT}
+    wrong = sorted(set(saved) ^ set(fields))
+    if wrong:
+        raise SavedRunError(f"{where}: {'unknown' if wrong[0] in saved else 'missing'} key {wrong[0]!r}")
+    shapes = _SHAPES[kind]
+    made: dict[str, Any] = {}
+    for name, field in fields.items():
+        value = shapes.get(name, _PLAIN)[1](saved[name], f"{where}/{name}")
+        wanted = _BASIC.get(str(field.type))
+        if wanted is not None and type(value) not in wanted:
+            raise SavedRunError(f"{where}/{name}: expected {field.type}, got {short(value, 60)}")
+        made[name] = value
+    return kind(**made)
+
+
+# The types that are checked when a text is read; whatever else a field may hold is checked by its shape.
+_BASIC: Mapping[str, tuple[type, ...]] = {
+    "str": (str,),
+    "int": (int,),
+    "bool": (bool,),
+    "float": (float, int),
+    "bool | None": (bool, type(None)),
+    "str | None": (str, type(None)),
+    "list[str]": (list,),
+    "dict[str, int]": (dict,),
+    "dict[str, bool]": (dict,),
+    "dict[str, Any]": (dict,),
+    "tuple[str, str]": (tuple,),
+    "tuple[str, ...]": (tuple,),
+    "list[TraceRow]": (list,),
+    "list[tuple[str, Any]]": (list,),
+}
+_PLAIN: Shape = (lambda value, where: to_json(value, where), lambda saved, where: from_json(saved, where))
+
+
+def _one(kind: type[Any]) -> Shape:
+    return (
+        lambda value, where: None if value is None else _record_out(value, where),
+        lambda saved, where: None if saved is None else _record_in(kind, saved, where),
+    )
+
+
+def _many(kind: type[Any], make: Callable[[Any], Any]) -> Shape:
+    return (
+        lambda values, where: [_record_out(value, f"{where}/{n}") for n, value in enumerate(values)],
+        lambda saved, where: make([_record_in(kind, one, f"{where}/{n}") for n, one in enumerate(_listed(saved, where))]),
+    )
+
+
+def _enum(kind: Any) -> Shape:
+    def read(saved: Any, where: str) -> Any:
+        try:
+            return None if saved is None else kind(saved)
+        except ValueError:
+            raise SavedRunError(f"{where}: {short(saved, 60)} is no {kind.__name__}") from None
+
+    return (lambda value, where: None if value is None else value.value, read)
+
+
+def _listed(saved: Any, where: str) -> list[Any]:
+    if not isinstance(saved, list):
+        raise SavedRunError(f"{where}: expected a list, got {short(saved, 60)}")
+    return saved
+
+
+def _journal_out(journal: list[tuple[float, Any]], where: str) -> list[Any]:
+    return [
+        [to_json(at), type(event).__name__, _record_out(event, f"{where}/{n}")] for n, (at, event) in enumerate(journal)
+    ]
+
+
+def _journal_in(saved: Any, where: str) -> list[tuple[float, Any]]:
+    journal: list[tuple[float, Any]] = []
+    for n, entry in enumerate(_listed(saved, where)):
+        if not isinstance(entry, list) or len(entry) != 3 or entry[1] not in _EVENTS:
+            raise SavedRunError(f"{where}/{n}: expected [time, event, fields], got {short(entry, 80)}")
+        journal.append((from_json(entry[0]), _record_in(_EVENTS[entry[1]], entry[2], f"{where}/{n}")))
+    return journal
+
+
+_SHAPES: dict[type[Any], dict[str, Shape]] = {kind: {} for kind in _EVENTS.values()}
+_SHAPES |= {
+    Limits: {},
+    Usage: {},
+    ToolCall: {},
+    Verdict: {"result_class": _enum(ResultClass)},
+    Judgement: {"next_action": _one(ToolCall)},
+    Decision: {"calls": _many(ToolCall, tuple), "usage": _one(Usage)},
+    ClosedGuard: {"reason": _enum(StopReason)},
+    Stop: {"reason": _enum(StopReason), "closed": _many(ClosedGuard, tuple)},
+    Call: {"result_class": _enum(ResultClass)},
+    events.Decided: {"decision": _one(Decision)},
+    events.Returned: {"verdict": _one(Verdict)},
+    events.Raised: {"verdict": _one(Verdict)},
+    events.Judged: {"judgement": _one(Judgement)},
+    events.Resumed: {"limits": _one(Limits), "before": _one(Limits)},
+    Run: {
+        "limits": _one(Limits),
+        "calls": _many(Call, list),
+        "open_calls": _many(Call, list),
+        "draft": _one(Decision),
+        "judgement": _one(Judgement),
+        "closed": _many(ClosedGuard, list),
+        "stopping": _enum(StopReason),
+        "stop": _one(Stop),
+        "journal": (_journal_out, _journal_in),
+    },
+}

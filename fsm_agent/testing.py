@@ -1,0 +1,86 @@
+"""For tests of hosts: deciders and clocks by script, paths walked from the table, expectations on what a run did."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from threading import Lock
+from typing import Any
+
+from fsm_agent.core.answers import Answer
+from fsm_agent.core.effects import Compose, Decide
+from fsm_agent.core.run import Run
+from fsm_agent.core.table import Row, Table
+from fsm_agent.host.clock import ScriptedClock
+
+__all__ = ["ScriptEnded", "ScriptedClock", "ScriptedDecider", "expect_path", "paths"]
+
+
+class ScriptEnded(AssertionError):
+    """A scripted decider was asked more often than its script has turns."""
+
+
+class ScriptedDecider:
+    """A decider that gives its turns in order, whatever happens.
+
+    A turn is what a decider may answer with, an exception to raise, or a function of the `Decide`. `then` says what follows the
+    last turn: ``fail``, ``repeat-last`` or ``repeat-all``. `closing` answers the request for a closing answer; None gives none.
+    `asked` counts the turns given, `closed` the closing answers.
+    """
+
+    def __init__(self, turns: Sequence[Any], *, then: str = "fail", closing: str | None = "closing") -> None:
+        if then not in ("fail", "repeat-last", "repeat-all"):
+            raise ValueError(f"then is {then!r}; it may be 'fail', 'repeat-last' or 'repeat-all'")
+        if not turns and then != "fail":
+            raise ValueError("an empty script has nothing to repeat; give a turn, or then='fail'")
+        self.turns, self.then, self.closing = list(turns), then, closing
+        self.asked = self.closed = 0
+        self._lock = Lock()
+
+    def __call__(self, ask: Decide) -> Any:
+        """The turn of the run's own count, so that runs sharing a script do not take each other's turns."""
+        with self._lock:
+            self.asked += 1
+        turn = self._turn(ask.run.turns)
+        if isinstance(turn, BaseException):
+            raise turn
+        return turn(ask) if callable(turn) else turn
+
+    def _turn(self, number: int) -> Any:
+        if number < len(self.turns):
+            return self.turns[number]
+        if self.then == "fail":
+            raise ScriptEnded(f"the script has {len(self.turns)} turns and was asked for turn {number + 1}")
+        return self.turns[-1] if self.then == "repeat-last" else self.turns[number % len(self.turns)]
+
+    def close(self, ask: Compose) -> str:
+        """The closing answer."""
+        with self._lock:
+            self.closed += 1
+        if self.closing is None:
+            raise ScriptEnded("the script has no closing answer")
+        return self.closing
+
+
+def paths(table: Table) -> Iterator[tuple[Row, list[str]]]:
+    """For every row a shortest list of outcomes that walks it last, guards aside; one test for each covers every edge."""
+    first: dict[str, list[str]] = {table.initial: []}
+    todo = deque([table.initial])
+    while todo:
+        state = todo.popleft()
+        for row in table.rows_of(state):
+            if row.target not in first:
+                first[row.target] = [*first[state], row.outcome]
+                todo.append(row.target)
+    for row in table.rows:
+        if row.source in first:
+            yield row, [*first[row.source], row.outcome]
+
+
+def expect_path(ran: Answer | Run, wanted: Sequence[str]) -> None:
+    """Compare the states a run walked, repeats collapsed; the AssertionError shows both lists."""
+    walked, expected = list(ran.path), list(wanted)
+    if walked != expected:
+        raise AssertionError(f"the run walked {' -> '.join(walked)}; expected {' -> '.join(expected)}")
+
+
