@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from collections import UserDict
+from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
 import attrs
@@ -381,6 +382,25 @@ def test_the_forms_agree_on_all_arguments(changes: dict[str, Any], drop: set[str
     args = {name: value for name, value in (GOOD | changes).items() if name not in drop}
     told = {form: [(fault.reason, fault.path) for fault in contract.faults(args)] for form, contract in FORMS.items()}
     assert all(one == told["table"] for one in told.values()), told
+
+
+def frames_left() -> int:
+    frame, used = sys._getframe(), 0
+    while frame is not None:
+        frame, used = frame.f_back, used + 1  # type: ignore[assignment]
+    return sys.getrecursionlimit() - used
+
+
+def lower(levels: int, measure: Callable[[], str]) -> str:
+    return measure() if levels <= 0 else lower(levels - 1, measure)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("frames", [20, 40, 80, 120, 160, 200])
+def test_with_little_stack_left_nothing_is_accepted_that_is_wrong_and_nothing_escapes(form: str, frames: int) -> None:
+    for args in ({}, GOOD | {"limit": 3}, GOOD | {"points": [{"x": "1"}]}):
+        reason = lower(frames_left() - frames, lambda args=args: FORMS[form].first_fault(args))  # type: ignore[misc]
+        assert reason in (FORMS["table"].first_fault(args), "type:args", "type:sku")
 
 
 # --- JSON Schema by itself -------------------------------------------------------------------------------------------

@@ -33,7 +33,7 @@ def abandon(run: Run, box: Toolbox, call: Call) -> None:
     call.ok, call.error = False, "unknown_outcome" if once and call.started else "cancelled"
     call.detail = "the run was stopped while the call was open"
     run.errors.append(call.error)
-    run.trace.append(("finished", run.spent_s, call.id, call.error))
+    run.trace.append(("call_finished", run.spent_s, call.id, call.error))
 
 
 def _closing_turn(setup: Setup, run: Run) -> bool:

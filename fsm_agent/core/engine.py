@@ -58,7 +58,7 @@ class Engine:
         if fields:
             run.fields.update(fields)
             run.first_fields.update(fields)
-        run.trace.append(("started", 0.0, run_id, None))
+        run.trace.append(("run_started", 0.0, run_id, None))
         outcome = self._enter(run)
         if outcome is not None:
             self._advance(run, outcome)
@@ -79,12 +79,13 @@ class Engine:
             raise WrongEvent(
                 f"run {run.id!r} is over ({run.stop.reason.value}) and was told {type(event).__name__}; resume it first"
             )
-        before, waited = run.spent_s, run.waited_s
+        before, waited, rows = run.spent_s, run.waited_s, len(run.trace)
         if now is not None and now > before:
             run.spent_s = now
         kind = type(event)
         if kind is Waited:
             run.waited_s += run.spent_s - before
+            run.trace.append(("waiting", before, run.id, run.spent_s - before))
         elif kind is Cancelled or kind is Stopped:
             run.journal.append((run.spent_s, event))
             self._stop_midway(run, event)
@@ -94,6 +95,7 @@ class Engine:
             outcome = setup.works[run.state].tell(setup, run, event)
         except WrongEvent:
             run.spent_s, run.waited_s = before, waited
+            del run.trace[rows:]
             raise
         run.journal.append((run.spent_s, event))
         if outcome is not None:
@@ -164,7 +166,7 @@ class Engine:
         path = run.path
         if not path or path[-1] != state:
             path.append(state)
-        run.trace.append(("entered", run.spent_s, state, None))
+        run.trace.append(("state_entered", run.spent_s, state, None))
         return self.setup.works[state].enter(self.setup, run)
 
     def _stop_midway(self, run: Run, event: Event) -> None:

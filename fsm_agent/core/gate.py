@@ -128,7 +128,7 @@ def _admit(
     if limits.dedup_window is not None:
         run.window.append(call.key)
         del run.window[: -limits.dedup_window]
-    run.trace.append(("admitted", run.spent_s, call.id, call.tool))
+    run.trace.append(("call_admitted", run.spent_s, call.id, call.tool))
 
 
 def _menu(run: Run, box: Toolbox, allowed: Collection[str] | None, policy: Policy) -> str:
@@ -148,7 +148,7 @@ def refuse(run: Run, call: Call, error: str, detail: str = "") -> None:
     """Settle a call without running it; `error` is its stable word."""
     call.ok, call.error, call.detail = False, error, detail
     run.errors.append(error)
-    run.trace.append(("refused", run.spent_s, call.id, error))
+    run.trace.append(("call_refused", run.spent_s, call.id, error))
 
 
 def _refuse_request(run: Run, call: Call, tool: Tool | None, policy: Policy, error: str, detail: str) -> None:

@@ -90,7 +90,7 @@ def _skip_all(run: Run, decision: Decision, why: str) -> str:
     for call in run.open_calls:
         call.args = storable(call.args)
         call.ok, call.error, call.detail = False, "skipped:final", why
-        run.trace.append(("refused", run.spent_s, call.id, call.error))
+        run.trace.append(("call_refused", run.spent_s, call.id, call.error))
     run.calls += run.open_calls
     run.open_calls = []
     run.draft = attrs.evolve(decision, calls=())
@@ -103,7 +103,7 @@ def _cut_off(run: Run, decision: Decision, reason: StopReason, policy: Policy) -
     _open(run, decision.calls)
     for call in run.open_calls:
         call.ok, call.error, call.detail = False, f"skipped:{reason.value}", f"the reply ended with {decision.finish!r}"
-        run.trace.append(("refused", run.spent_s, call.id, call.error))
+        run.trace.append(("call_refused", run.spent_s, call.id, call.error))
     run.calls += run.open_calls
     run.open_calls = []
     if _text(decision):

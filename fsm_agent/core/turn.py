@@ -137,7 +137,7 @@ def _finish(run: Run, call: Call, reading: Reading) -> None:
     call.result_class = reading.result_class
     if reading.error:
         run.errors.append(reading.error)
-    run.trace.append(("reused" if call.reused else "finished", run.spent_s, call.id, reading.error))
+    run.trace.append(("call_reused" if call.reused else "call_finished", run.spent_s, call.id, reading.error))
 
 
 def _waits(run: Run, tool: Tool, call: Call, reading: Reading) -> bool:
@@ -157,7 +157,7 @@ def _waits(run: Run, tool: Tool, call: Call, reading: Reading) -> bool:
     call.not_before_s = run.spent_s + wait
     run.tried.append((call.tool, call.args))
     run.errors.append(reading.error)
-    run.trace.append(("retry", run.spent_s, call.id, reading.error))
+    run.trace.append(("call_retried", run.spent_s, call.id, reading.error))
     return True
 
 
@@ -185,7 +185,7 @@ def share_results(run: Run) -> None:
             leader = next(c for c in run.open_calls if c.id == call.leader)
             call.ok, call.value, call.error, call.detail = leader.ok, leader.value, leader.error, leader.detail
             call.result_class, call.reused = leader.result_class, True
-            run.trace.append(("reused", run.spent_s, call.id, call.error))
+            run.trace.append(("call_reused", run.spent_s, call.id, call.error))
 
 
 def plan_repairs(run: Run, repairs: Repairs) -> bool:
@@ -234,7 +234,7 @@ def apply_repairs(run: Run) -> bool:
         call.repair, call.ok, call.error, call.detail, call.result_class = None, None, "", "", None
         call.admitted = call.started = call.reused = False
         call.leader = ""
-        run.trace.append(("repaired", run.spent_s, call.id, name))
+        run.trace.append(("call_repaired", run.spent_s, call.id, name))
         any_changed = True
     return any_changed
 

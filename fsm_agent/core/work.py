@@ -233,7 +233,7 @@ def begin(run: Run, event: Started) -> None:
     for call in run.open_calls:
         if call.id in event.call_ids and call.ok is None:
             call.started = True
-            run.trace.append(("started_call", run.spent_s, call.id, call.tool))
+            run.trace.append(("call_started", run.spent_s, call.id, call.tool))
 
 
 def may_decide(run: Run) -> bool:
