@@ -30,11 +30,13 @@ _WIDTH = 30
 _BODY_WIDTH = 36
 # Words of the two grammars, and names that Mermaid's own objects already have.
 _RESERVED = frozenset(
-    """
-    accdescr acctitle as bt choice class classdef click default digraph direction edge end fork graph hide href join left lr
-    node note of rl right root scale start state statediagram strict style subgraph tb title
-    constructor hasownproperty isprototypeof propertyisenumerable proto tolocalestring tostring valueof
-    """.split()
+    {
+        "accdescr", "acctitle", "as", "bt", "choice", "class", "classdef", "click", "default", "digraph",
+        "direction", "edge", "end", "fork", "graph", "hide", "href", "join", "left", "lr", "node", "note", "of",
+        "rl", "right", "root", "rootend", "rootstart", "scale", "state", "statediagram", "strict", "style",
+        "subgraph", "tb", "title", "constructor", "hasownproperty", "isprototypeof", "propertyisenumerable",
+        "proto", "tolocalestring", "tostring", "valueof",
+    }
 )
 _NAMED_ENTITIES = {'"': "quot", "<": "lt", ">": "gt", "&": "amp"}
 _PLAIN_MARKS = frozenset(" _,()[]")
@@ -71,7 +73,7 @@ class _Drawing:
     initial: str
 
 
-def mermaid(machine: Any, *, labels: bool = True) -> str:  # noqa: ANN401 - whatever has a table
+def mermaid(machine: Any, *, labels: bool = True) -> str:
     """Return the machine as a Mermaid state diagram (``stateDiagram-v2``), for a README or any Mermaid reader.
 
     `machine` is a Table, or anything with a `table` (a compiled machine, a setup, a desk). Without `labels` only the names
@@ -92,7 +94,7 @@ def mermaid(machine: Any, *, labels: bool = True) -> str:  # noqa: ANN401 - what
     return "\n".join(lines) + "\n"
 
 
-def dot(machine: Any, *, labels: bool = True) -> str:  # noqa: ANN401 - whatever has a table
+def dot(machine: Any, *, labels: bool = True) -> str:
     """Return the machine as DOT text, for Graphviz; final states have a double border.
 
     Arguments and errors as those of `mermaid`.
@@ -100,7 +102,7 @@ def dot(machine: Any, *, labels: bool = True) -> str:  # noqa: ANN401 - whatever
     return _dot(_drawn(table_of(machine), labels), _FONT)
 
 
-def render(machine: Any, format: str, *, labels: bool = True) -> bytes:  # noqa: ANN401 - whatever has a table
+def render(machine: Any, format: str, *, labels: bool = True) -> bytes:
     """Return the machine drawn as ``svg`` or ``png``; the same bytes for the same table.
 
     Raises MissingExtra when the extra ``diagram`` is not installed, BuildError for another format or when drawing fails.
@@ -121,7 +123,7 @@ def render(machine: Any, format: str, *, labels: bool = True) -> bytes:  # noqa:
     return done.stdout.replace(f'font-family="{_MEASURED_FONT}"'.encode(), f'font-family="{_FONT}"'.encode())
 
 
-def image(machine: Any, path: str | Path, *, labels: bool = True) -> Path:  # noqa: ANN401 - whatever has a table
+def image(machine: Any, path: str | Path, *, labels: bool = True) -> Path:
     """Write the machine drawn to a file, as the file's name says: ``.svg`` or ``.png``; returns its path.
 
     Raises as `render` does, and OSError when the file cannot be written.
@@ -135,7 +137,7 @@ def image(machine: Any, path: str | Path, *, labels: bool = True) -> Path:  # no
     return path
 
 
-def table_of(machine: Any) -> Table:  # noqa: ANN401 - this is where it is told
+def table_of(machine: Any) -> Table:
     """Return the table of a machine: itself, its `table`, or that of its `setup`; raises TableError when it has none."""
     for found in (machine, getattr(machine, "table", None), getattr(getattr(machine, "setup", None), "table", None)):
         if isinstance(found, Table):
@@ -228,7 +230,7 @@ def _named(rows: list[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
     return tuple((outcome or "(no name)", guards) for outcome, guards in rows)
 
 
-def _guard_name(guard: Any) -> str:  # noqa: ANN401 - an unsound table is drawn too
+def _guard_name(guard: Any) -> str:
     return str(getattr(guard, "name", None) or getattr(guard, "__name__", None) or type(guard).__name__)
 
 

@@ -213,20 +213,32 @@ def test_a_machine_without_states_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    "guard",
+    ("guard", "wrong"),
     [
-        Spending("drafts_left", "drafts", "max_drafts", StopReason.MAX_ATTEMPTS),
-        Spending("hurries", "spent_s", "deadline_s", StopReason.DEADLINE, bound="work_til_s"),
-        Spending("few_errors", "errors", "max_tool_errors", StopReason.MAX_TOOL_ERRORS),
-        Spending("short_note", "note", "max_tokens", StopReason.MAX_TOKENS),
+        (Spending("drafts_left", "drafts", "max_drafts", StopReason.MAX_ATTEMPTS), "max_drafts"),
+        (Spending("hurries", "spent_s", "deadline_s", StopReason.DEADLINE, bound="work_til_s"), "work_til_s"),
+        (Spending("few_errors", "errors", "max_tool_errors", StopReason.MAX_TOOL_ERRORS), "errors"),
+        (Spending("short_note", "note", "max_tokens", StopReason.MAX_TOKENS), "note"),
     ],
     ids=["no such limit", "no such bound", "a list", "a text"],
 )
-def test_a_spending_guard_that_could_only_raise_is_refused(guard: Spending) -> None:
-    with pytest.raises(BuildError):
-        table = machine(rows=[attrs.evolve(row, guards=(guard,)) if row.guards else row for row in ROWS])
-        check_table(table)
-        check_bounds(table, Limits())
+@pytest.mark.parametrize("within", [False, True])
+def test_a_spending_guard_that_could_only_raise_is_refused(guard: Spending, wrong: str, within: bool) -> None:
+    guards = (AllOf("both", (drafts_left, guard)) if within else guard,)
+    with pytest.raises(BuildError, match=wrong):
+        check_bounds(machine(rows=[Row("mend", "done", "end", guards), *ROWS]), Limits())
+
+
+def test_limits_of_the_users_own_may_have_further_figures() -> None:
+    @attrs.frozen(kw_only=True)
+    class More(Limits):
+        max_drafts: int | None = 2
+
+    guard = Spending("drafts_left", "drafts", "max_drafts", StopReason.MAX_ATTEMPTS)
+    table = machine(rows=[attrs.evolve(row, guards=(guard,)) if row.guards else row for row in ROWS])
+    check_table(table)
+    check_bounds(table, More())
+    assert "set one of max_drafts" in refusal(lambda: check_bounds(table, More(max_drafts=None)))
 
 
 # ---- what no run may be left to

@@ -1,4 +1,4 @@
-"""Canonical keys: one text for one call whatever the order of its keys, another for any other call; facts of a result."""
+"""Canonical keys: one text for one call in any order of its keys, another for any other call; facts of a result."""
 
 from __future__ import annotations
 
@@ -198,7 +198,8 @@ def shared(levels: int) -> Any:
 # Each of these is another value than every other.
 DISTINCT: list[Any] = [
     *(None, True, False, 0, 1, -1, 10**700, 10**700 + 1, 10**5000, 10**5000 + 1, 1.0, 0.0, 1e16, 10**16, math.inf),
-    *(-math.inf, math.nan, "", "1", "1.0", "True", "None", "nan", "a", "A", "é", "e\u0301", "\\xe9", "\ud800", "\\ud800"),
+    *(-math.inf, math.nan, "", "1", "1.0", "True", "None", "nan", "a", "A", "é", "e\u0301", "\\xe9", "\ud800"),
+    "\\ud800",
     *("\U0001d400", "\ud835\udc00", "\x00", "\n", "'", '"', "a,b", "a',", "x" * 700, "x" * 701, "y" * 700),
     *(b"", b"1", b"a", bytearray(b"a"), memoryview(b"a"), [], (), {}, set(), frozenset(), [1], (1,), {1}, {1: 1}),
     *(frozenset({1}), [1.0], [True], ["1"], [[1]], [(1,)], [1, 2], [2, 1], [1, [2]], [[1], 2], [None], [[]], [{}]),
@@ -208,7 +209,8 @@ DISTINCT: list[Any] = [
     *([("a", 1)], [["a", 1]], {("a", 1)}, {"a": [{"b": [1]}]}, {"a": [{"b": [2]}]}, {"a": ({"b": 1},)}),
     *(Colour.RED, Colour.BLUE, OtherColour.RED, Word.ONE, Level.ONE, Access.READ, Access.WRITE, Access(3), Access(0)),
     *(Text("1"), Whole(1), Items([1]), OrderedDict(a=1), deque([1]), {"a": 1}.keys(), MappingProxyType({"a": 1})),
-    *(Decimal("1"), Decimal("1.0"), Decimal("1E+5"), Decimal("NaN"), Fraction(1), Fraction(1, 3), Fraction(10**5000, 7)),
+    *(Decimal("1"), Decimal("1.0"), Decimal("1E+5"), Decimal("NaN"), Fraction(1), Fraction(1, 3)),
+    Fraction(10**5000, 7),
     *(complex(1), complex(1, 2), complex(0, math.nan), UUID(int=1), UUID(int=2), range(1), range(0, 2), range(0, 2, 2)),
     *(range(10**5000), date(2020, 1, 1), datetime(2020, 1, 1), datetime(2020, 1, 1, fold=1), time(1), time(1, fold=1)),
     *(datetime(2020, 1, 1, tzinfo=UTC), datetime(2020, 1, 1, tzinfo=timezone(timedelta(hours=1))), timedelta(1)),
@@ -237,7 +239,9 @@ def is_decomposed(value: object) -> bool:
 
 @pytest.mark.parametrize("place", PLACES.values(), ids=PLACES.keys())
 @pytest.mark.parametrize("key", [call_key, loop_key])
-def test_different_values_have_different_keys(key: Callable[[object, object], str], place: Callable[[Any], Any]) -> None:
+def test_different_values_have_different_keys(
+    key: Callable[[object, object], str], place: Callable[[Any], Any]
+) -> None:
     known: dict[str, int] = {}
     for number, value in enumerate(DISTINCT):
         if key is loop_key and is_decomposed(value):
@@ -261,7 +265,7 @@ def test_a_tool_and_its_arguments_do_not_run_into_each_other() -> None:
 
 
 def reordered(value: Any) -> Any:
-    """An equal value with the keys of every dict and the items of every set made in the other order, and no part shared."""
+    """An equal value, with dicts and sets made in the other order and no part shared."""
     if isinstance(value, dict):
         return {reordered(key): reordered(item) for key, item in reversed(value.items())}
     if isinstance(value, list | tuple | set | frozenset):
@@ -288,10 +292,12 @@ def same(one: Any, other: Any) -> bool:
 few = st.sampled_from([None, True, False, 0, 1, 2, 0.0, 1.0, math.nan, "", "1", "a", "a,", "'", "é", b"a", "\ud800"])
 values = st.recursive(
     few | st.integers() | st.floats() | st.text(max_size=3),
-    lambda inner: st.lists(inner, max_size=2)
-    | st.tuples(inner)
-    | st.dictionaries(st.sampled_from(["a", "b", "1", "é", 1, 2.5, None]), inner, max_size=3)
-    | st.frozensets(few, max_size=2),
+    lambda inner: (
+        st.lists(inner, max_size=2)
+        | st.tuples(inner)
+        | st.dictionaries(st.sampled_from(["a", "b", "1", "é", 1, 2.5, None]), inner, max_size=3)
+        | st.frozensets(few, max_size=2)
+    ),
     max_leaves=5,
 )
 
@@ -536,7 +542,7 @@ FACTS: list[tuple[Any, set[str]]] = [
     ([{"a": 1}, {"a": 2}, {"a": 1}], {"[].'a'=1", "[].'a'=2"}),
     ({1: 2, "1": 2}, {".1=2", ".'1'=2"}),
     ({"a": [], "b": {}}, {".'a'=[]", ".'b'={}"}),
-    ({"a.b": 1, "a'": 2}, {".'a.b'=1", ".\"a'\"=2"}),
+    ({"a.b": 1, "a'": 2}, {".'a.b'=1", '."a\'"=2'}),
     (Row(1, Point(2)), {".'x'=1", ".'y'.'x'=2", ".'y'.'y'=None"}),
     ([True, 1, 1.0], {"[]=True", "[]=1", "[]=1.0"}),
     ({"a": Colour.RED}, {f".'a'=<enum '{__name__}.Colour.RED'>"}),

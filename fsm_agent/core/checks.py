@@ -7,7 +7,7 @@ walked no more or the counter never rises again; both smaller parts are examined
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from fsm_agent.core.errors import TableError
 from fsm_agent.core.guards import Spending, spendings
@@ -17,14 +17,8 @@ from fsm_agent.core.table import Row, Table
 
 def check_table(table: Table) -> None:
     """Refuse a table with a state or row that no run can use; raises TableError naming the row and the mend."""
-    names = [state.name for state in table.states]
-    for name in names:
-        if names.count(name) > 1:
-            raise TableError(f"machine {table.name!r} has the state {name!r} twice; give each state its own name")
-    _check_names(table, names)
-    _check_outcomes(table)
-    _check_order(table)
-    _check_reach(table)
+    for _, check in CHECKS:
+        check(table)
 
 
 def check_bounds(table: Table, limits: Limits) -> None:
@@ -38,7 +32,15 @@ def check_bounds(table: Table, limits: Limits) -> None:
     raise TableError(f"machine {table.name!r}: no limit in force bounds the cycle {walk}; {how}")
 
 
-def _check_names(table: Table, names: Sequence[str]) -> None:
+def _check_own_names(table: Table) -> None:
+    names = [state.name for state in table.states]
+    for name in names:
+        if names.count(name) > 1:
+            raise TableError(f"machine {table.name!r} has the state {name!r} twice; give each state its own name")
+
+
+def _check_known(table: Table) -> None:
+    names = [state.name for state in table.states]
     if table.initial not in names:
         raise TableError(f"machine {table.name!r} starts in {table.initial!r}, which is no state of it; it has {', '.join(names)}")
     for state in table.states:
@@ -105,6 +107,16 @@ def _spread(seeds: Iterable[str], edges: dict[str, set[str]]) -> set[str]:
             seen.add(name)
             todo.extend(edges[name])
     return seen
+
+
+CHECKS: tuple[tuple[str, Callable[[Table], None]], ...] = (
+    ("every state has a name of its own", _check_own_names),
+    ("every state and kind of work that is named is there", _check_known),
+    ("every outcome has rows, the last of them unguarded", _check_outcomes),
+    ("every row can win", _check_order),
+    ("every state can be reached, and can reach a final one", _check_reach),
+)
+"""The checks of a table, each with the sentence it proves, in the order in which they rely on each other."""
 
 
 def unbounded_cycle(table: Table, limits: Limits) -> list[Row] | None:

@@ -23,7 +23,7 @@ def stop_here(setup: Setup, run: Run) -> None:
 def finish(run: Run, reason: str) -> None:
     """The run is over."""
     run.closing = False
-    run.trace.append(("answer", run.spent_s, reason, None))
+    run.trace.append(("answer", run.spent_s, str(reason), None))
 
 
 def abandon(run: Run, box: Toolbox, call: Call) -> None:

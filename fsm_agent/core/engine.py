@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -11,12 +11,13 @@ from fsm_agent.core.checks import check_bounds
 from fsm_agent.core.effects import Effect
 from fsm_agent.core.ending import abandon, finish, stop_here
 from fsm_agent.core.errors import CannotResume, LimitsError, TableError, WrongEvent
-from fsm_agent.core.events import Cancelled, Event, Resumed, Stopped, Waited
+from fsm_agent.core.events import Cancelled, Event, Resumed, Started, Stopped, Waited
 from fsm_agent.core.limits import Limits
-from fsm_agent.core.run import Run
+from fsm_agent.core.run import Call, Run
 from fsm_agent.core.setup import Setup
 from fsm_agent.core.stops import note_closed
 from fsm_agent.core.values import StopReason
+from fsm_agent.core.work import begin
 
 # Ends that need no raise: whoever stopped the run, or failed it, may let it go on.
 _MAY_GO_ON = (StopReason.CANCELLED, StopReason.MODEL_ERROR)
@@ -100,6 +101,13 @@ class Engine:
         run.journal.append((run.spent_s, event))
         if outcome is not None:
             self._advance(run, outcome)
+
+    def begin(self, run: Run, calls: Sequence[Call], now: float | None = None) -> None:
+        """Note that the bodies of these open calls may run from now on; the same as telling Started, without its checks."""
+        if now is not None and now > run.spent_s:
+            run.spent_s = now
+        begin(run, calls)
+        run.journal.append((run.spent_s, Started(tuple([call.id for call in calls]))))
 
     def resume(self, run: Run, raises: Mapping[str, Any] | None = None) -> None:
         """Let a stopped run go on where it stopped, with the limits named raised.

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import base64
 import copy
+import dataclasses
 import json
 import re
 from collections import deque
@@ -50,6 +51,7 @@ _MAX_SAVED_DEPTH: Final = 240
 # Each item met anew earns ten items that were met before.
 _FREE_SHARED: Final = 100_000
 _SHARED_FOR_NEW: Final = 10
+_NO_STACK: Final = "nests deeper than the stack allows from here"
 # An object may make up what it holds anew at each look, without end.
 _MAX_OBJECTS: Final = 200_000
 # At ten for a container and one for an item no more than 181 containers, so none below 200 levels.
@@ -108,13 +110,16 @@ def short(value: object, limit: int = 200) -> str:
     return text if len(text) <= limit else text[: max(limit - 1, 0)] + "…"[:limit]
 
 
+_BRACKETS: Final = ((dict, "{", "}"), (list, "[", "]"), (tuple, "(", ")"), (set, "{", "}"), (frozenset, "{", "}"))
+
+
 def _brief(value: Any, room: int, depth: int) -> str:
     kind = type(value)
-    if kind is str:
+    if kind is str or kind is bytes:
         return repr(value[:room])
     if kind is int and value.bit_length() > 1000:
         return f"<int of {value.bit_length()} bits>"
-    for base, left, right in ((dict, "{", "}"), (list, "[", "]"), (tuple, "(", ")"), (set, "{", "}")):
+    for base, left, right in _BRACKETS:
         if not issubclass(kind, base):
             continue
         pieces: list[str] = []
@@ -209,8 +214,6 @@ def _copied(value: Any, done: dict[int, Any]) -> Any:
         return made
     if kind is set or kind is frozenset or kind is bytearray:
         return value.copy()
-    if kind in LEAVES:
-        return value
     try:
         return copy.deepcopy(value)
     except Exception:
@@ -286,11 +289,11 @@ def unwrap(value: object) -> Any:
         for base, plain in _EXACT:
             if issubclass(kind, base):
                 return plain(value)
-        names = getattr(kind, "__dataclass_fields__", None)
-        if names is None and (attributes := getattr(kind, "__attrs_attrs__", None)) is not None:
-            names = [attribute.name for attribute in attributes]
-        if names is not None:
-            return {name: getattr(value, name) for name in names if hasattr(value, name)}
+        fields = getattr(kind, "__attrs_attrs__", None)
+        if fields is None and dataclasses.is_dataclass(kind):
+            fields = dataclasses.fields(kind)
+        if fields is not None:
+            return {field.name: getattr(value, field.name) for field in fields if hasattr(value, field.name)}
         if callable(dump := getattr(kind, "model_dump", None)):
             value = dump(value)
         return dict(value.items()) if issubclass(type(value), Mapping) else OPAQUE  # type: ignore[attr-defined]
@@ -301,8 +304,8 @@ def unwrap(value: object) -> Any:
 def storable(value: object) -> Any:
     """Return the form in which a tool's value lives in a run: a copy of plain types, as this module's head lists them.
 
-    A value inside itself becomes ``<cycle>``, one below 200 levels ``<too deep>``, and what shared references would blow
-    up to over ten times its size ``<too large>``. Keys follow the same rule; one that would coincide with another
+    A value inside itself becomes ``<cycle>``, one below 200 levels ``<too deep>``, and what shared references would
+    blow up to over ten times its size ``<too large>``. Keys follow the same rule; one that would coincide with another
     gets `` #2``, `` #3`` at its end. Never raises; what it returns `dumps` accepts.
     """
     try:
@@ -593,7 +596,7 @@ def to_json(value: object, where: str = "value") -> Any:
     except _Refused as refused:
         raise refused.at(where) from None
     except RecursionError:
-        raise SavedRunError(f"{where}: nests deeper than the stack allows from here") from None
+        raise SavedRunError(f"{where}: {_NO_STACK}") from None
     except Exception as error:
         raise SavedRunError(f"{where}: cannot be saved ({type(error).__name__}: {short(str(error))})") from error
 
@@ -655,7 +658,7 @@ def from_json(value: object, where: str = "value") -> Any:
     except _Refused as refused:
         raise refused.at(where) from None
     except RecursionError:
-        raise SavedRunError(f"{where}: nests deeper than the stack allows from here") from None
+        raise SavedRunError(f"{where}: {_NO_STACK}") from None
 
 
 def dumps(value: object, where: str = "value") -> str:
@@ -664,7 +667,7 @@ def dumps(value: object, where: str = "value") -> str:
     try:
         return json.dumps(encoded, ensure_ascii=False, allow_nan=False, check_circular=False, separators=(",", ":"))
     except RecursionError:
-        raise SavedRunError(f"{where}: nests deeper than the stack allows from here") from None
+        raise SavedRunError(f"{where}: {_NO_STACK}") from None
 
 
 def _entries(pairs: list[tuple[str, Any]]) -> Any:
@@ -704,7 +707,7 @@ def loads(text: object, where: str = "value") -> Any:
     except ValueError as error:
         raise SavedRunError(f"{where}: no JSON text: {short(str(error))[1:-1]}; it begins {short(text, 40)}") from None
     except RecursionError:
-        raise SavedRunError(f"{where}: the text nests too deep{_deep_place(text)}") from None
+        raise SavedRunError(f"{where}: {_deep_place(text)}") from None
     return from_json(read, where)
 
 
@@ -713,8 +716,8 @@ def _deep_place(text: str) -> str:
     for found in re.finditer(r'"(?:[^"\\]|\\.)*"|[\[{\]}]', text):
         depth += {"[": 1, "{": 1, "]": -1, "}": -1}.get(found[0], 0)
         if depth > 2 * _MAX_SAVED_DEPTH:
-            return f", at character {found.start()}"
-    return ""
+            return f"the text nests too deep, at character {found.start()}"
+    return _NO_STACK
 
 
 def byte_size(value: object) -> int:

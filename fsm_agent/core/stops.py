@@ -50,7 +50,7 @@ def note_closed(run: Run, guards: Iterable[Guard]) -> None:
         if type(guard) is not Opaque:
             for closed in closed_among(run, (guard,)):
                 run.closed.append(closed)
-                run.trace.append(("guard_closed", run.spent_s, closed.guard, closed.reason))
+                run.trace.append(("guard_closed", run.spent_s, closed.guard, closed.reason.value))
 
 
 def consumers(run: Run, limit: str) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ Work never moves a run. It reports an outcome, and the table decides.
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, cast
 
 from fsm_agent.core.effects import CallTools, Compose, Decide, Effect, Judge, Wait
@@ -109,7 +109,8 @@ class CallOnly:
     def tell(self, setup: Setup, run: Run, event: Event) -> str | None:
         kind = type(event)
         if kind is Started:
-            begin(run, cast(Started, event))
+            named = cast(Started, event).call_ids
+            begin(run, [call for call in run.open_calls if call.id in named and call.ok is None])
             return None
         if kind in _CALL_EVENTS:
             answer = cast(CallEvent, event)
@@ -228,12 +229,11 @@ class Answer:
         return None
 
 
-def begin(run: Run, event: Started) -> None:
+def begin(run: Run, calls: Iterable[Call]) -> None:
     """Note that the bodies of these calls may run from now on: what comes of one that gives no result is not known."""
-    for call in run.open_calls:
-        if call.id in event.call_ids and call.ok is None:
-            call.started = True
-            run.trace.append(("call_started", run.spent_s, call.id, call.tool))
+    for call in calls:
+        call.started = True
+        run.trace.append(("call_started", run.spent_s, call.id, call.tool))
 
 
 def may_decide(run: Run) -> bool:

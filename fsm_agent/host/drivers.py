@@ -22,7 +22,6 @@ from fsm_agent.core.events import (
     Event,
     Judged,
     JudgeFailed,
-    Started,
     Waited,
 )
 from fsm_agent.core.run import Run
@@ -149,7 +148,7 @@ class Driver:
         jobs = self._prepare(run, effect, context, origin)
         if not jobs:
             return
-        self.engine.tell(run, Started(tuple([job.call.id for job in jobs])), self._now(origin))
+        self.engine.begin(run, [job.call for job in jobs], self._now(origin))
         if len(jobs) == 1 and jobs[0].seconds is None:
             jobs[0].event = run_here(jobs[0])
             self._told(run, jobs[0], origin)
@@ -165,7 +164,7 @@ class Driver:
         jobs = self._prepare(run, effect, context, origin)
         if not jobs:
             return
-        self.engine.tell(run, Started(tuple([job.call.id for job in jobs])), self._now(origin))
+        self.engine.begin(run, [job.call for job in jobs], self._now(origin))
         if len(jobs) == 1:
             jobs[0].event = await run_as_task(jobs[0])
             self._told(run, jobs[0], origin)

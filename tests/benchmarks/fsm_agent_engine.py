@@ -7,7 +7,15 @@ benchmark's form inside the timed part.
 from __future__ import annotations
 
 import lab
+from fsm_agent.core.agent_table import AGENT
+from fsm_agent.core.engine import Engine
+from fsm_agent.core.limits import Limits
+from fsm_agent.core.setup import Setup
+from fsm_agent.core.tools import Tool, Toolset
+from fsm_agent.core.values import ToolCall
+from fsm_agent.core.work import WORK
 from fsm_agent.desk import ToolDesk
+from fsm_agent.host.drivers import Driver
 
 NAME = "fsm_agent: the whole engine"
 DISTS = ["transitions", "attrs"]
@@ -87,3 +95,32 @@ async def ahandle(desk, order):
 
 def live(desk, order):
     return desk.engine().start(order, limits=desk.limits())
+
+
+def build_loop(log=False):
+    seen = []
+
+    def work(n):
+        if log:
+            seen.append(n)
+        return n
+
+    def decide(ask):
+        turns = ask.run.turns
+        return ToolCall("work", {"n": turns}) if turns < ask.run.request else "done"
+
+    tool = Tool(name="work", fn=work, effect="pure", breaker=None)
+    return Driver(
+        engine=Engine(Setup(table=AGENT, box=Toolset([tool]), work=WORK, limits=Limits(), offers=False)),
+        decide=decide,
+    )
+
+
+def loop(driver, n):
+    """One run of n steps, each a whole turn: decided, admitted, run, measured, folded, with all guards on."""
+    limits = Limits(
+        max_steps=n + 10, max_turns=n + 10, max_tool_calls=n, max_same_tool_calls=n, max_same_observation=n, deadline_s=None
+    )
+    run = driver.engine.start(n, limits=limits)
+    driver.drive(run)
+    return run.tool_calls

@@ -1,0 +1,25 @@
+"""How a command ends: its exit codes, and the one line on stderr that says why."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+OK, SOME_FAILED, WRONG, NO_ORDER, INTERRUPTED, READER_LEFT = 0, 1, 2, 3, 130, 141
+
+
+def failed(why: str, code: int = WRONG) -> int:
+    """Say in one line on stderr what went wrong; returns the exit code."""
+    print(f"fsm-agent: {' '.join(why.split())}", file=sys.stderr)
+    return code
+
+
+def discard_stdout() -> None:
+    """Send what is still to be written to stdout nowhere, so that the interpreter does not complain of it at exit."""
+    try:
+        target = sys.stdout.fileno()
+    except (OSError, ValueError, AttributeError):
+        return
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, target)
+    os.close(nowhere)

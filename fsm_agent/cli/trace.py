@@ -1,0 +1,72 @@
+"""The path of one run in words: the states walked, and in each of them the calls and the reasons."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from fsm_agent.cli.words import shown
+from fsm_agent.core.gate import Toolbox
+from fsm_agent.core.plain import short
+from fsm_agent.core.redact import without_secrets
+from fsm_agent.core.run import Run
+
+_COLUMNS = 80
+_UNSAID = frozenset({"run_started", "call_started", "call_finished", "call_reused", "call_refused"})
+
+
+def trace_lines(run: Run, box: Toolbox) -> list[str]:
+    """The run as indented lines of at most 80 columns; arguments are shortened, secret ones not shown."""
+    steps: list[tuple[str, list[str]]] = []
+    tried = iter(run.tried)
+    for kind, _, subject, detail in run.trace:
+        if kind == "state_entered":
+            steps.append((subject, []))
+        elif steps:
+            steps[-1][1].extend(_said(kind, subject, detail, tried, box))
+    if steps and run.stop is not None:
+        steps[-1][1].append(str(run.stop))
+    width = min(max((len(state) for state, _ in steps), default=0), 20)
+    return [line for state, said in steps for line in _step(state, said, width)]
+
+
+def _said(kind: str, subject: str, detail: Any, tried: Iterator[tuple[str, Any]], box: Toolbox) -> Iterable[str]:
+    if kind == "call_admitted":
+        return [_call(tried, box)]
+    if kind == "call_refused":
+        # A call that is skipped was never tried, so it is in no list of tries.
+        return [] if str(detail).startswith("skipped:") else [_call(tried, box), f"refused: {_word(detail)}"]
+    if kind == "call_finished":
+        return [f"ran: {_word(detail) or 'ok'}"]
+    if kind == "call_reused":
+        return [f"from memory: {_word(detail) or 'ok'}"]
+    if kind == "call_retried":
+        return [f"ran: {_word(detail)}; tried again", _call(tried, box)]
+    if kind == "call_repaired":
+        return [f"changed: {_word(detail)}"]
+    if kind in ("run_started", "call_started", "answer", "decision", "guard_closed"):
+        return []
+    return [f"{kind.replace('_', ' ')}: {_word(subject)} {_word(detail)}".rstrip()]
+
+
+def _call(tried: Iterator[tuple[str, Any]], box: Toolbox) -> str:
+    name, args = next(tried, ("?", {}))
+    tool = box.get(name)
+    args = without_secrets(args, tool.secret if tool is not None else ())
+    if not isinstance(args, dict):
+        return f"{_word(name)}({short(args, 40)})"
+    return f"{_word(name)}({', '.join(f'{_word(key)}={short(value, 24)}' for key, value in args.items())})"
+
+
+def _word(text: Any) -> str:
+    return "" if text is None else shown(text, 80)
+
+
+def _step(state: str, said: list[str], width: int) -> Iterator[str]:
+    lead = f"  {_word(state):<{width}}  "
+    if not said:
+        yield lead.rstrip()
+    for line in said:
+        yield from textwrap.wrap(line, _COLUMNS, initial_indent=lead, subsequent_indent=" " * (width + 6))
+        lead = " " * (width + 4)
