@@ -16,7 +16,7 @@ from fsm_agent.core.guards import spendings, within_limits
 from fsm_agent.core.limits import Limits
 from fsm_agent.core.table import KINDS, Table
 
-STATES = [
+STATES: list[tuple[str, str, frozenset[str] | None]] = [
     ("normalize", "normalize", frozenset()),
     ("gather", "gather", None),
     ("verify", "verify", frozenset()),

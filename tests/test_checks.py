@@ -337,7 +337,7 @@ def two_loops(first: Row, second: Row) -> Table:
 def test_two_loops_are_bounded_together(
     guards: Sequence[tuple[Guard, ...]], spends: Sequence[tuple[str, ...]], accepted: bool
 ) -> None:
-    first, second = (Row("a", name, "a", *of) for name, *of in zip(("on", "by"), guards, spends, strict=True))
+    first, second = Row("a", "on", "a", guards[0], spends[0]), Row("a", "by", "a", guards[1], spends[1])
     limits = Limits.off(max_turns=2, max_tool_calls=2, max_attempts=2)
     assert bounded(two_loops(first, second), limits) is accepted
 

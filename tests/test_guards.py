@@ -191,7 +191,11 @@ def test_all_of_asks_in_order_until_one_is_closed(truths: tuple[bool, ...]) -> N
     asked: list[int] = []
 
     def part(at: int) -> Opaque:
-        return Opaque(f"g{at}", lambda run: asked.append(at) or truths[at])
+        def test(run: Run) -> bool:
+            asked.append(at)
+            return truths[at]
+
+        return Opaque(f"g{at}", test)
 
     assert AllOf("all", tuple(part(at) for at in range(len(truths))))(a_run()) is all(truths)
     first = truths.index(False) + 1 if False in truths else len(truths)

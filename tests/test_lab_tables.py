@@ -36,7 +36,7 @@ ROWS: dict[str, Written] = {
     "naive desk": [*PICK, *GIVE_UP],
     "desk": [*PICK, ("fetch", "failed", "repair", ("has_repair", "attempts_left", "steps_left"), ()), *GIVE_UP, *REPAIR],
 }
-STATES = {
+STATES: dict[str, list[tuple[str, str, frozenset[str] | None]]] = {
     "naive desk": [
         ("pick", "decide", frozenset()),
         ("fetch", "call", None),

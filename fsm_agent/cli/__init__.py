@@ -26,3 +26,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         print(f"fsm-agent: {MissingExtra(package, 'cli', 'the command line')}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        print("fsm-agent: stopped by Ctrl-C", file=sys.stderr)
+        return 130

@@ -10,7 +10,7 @@ import click
 
 from fsm_agent._version import __version__
 from fsm_agent.cli import check, diagram, handle, report
-from fsm_agent.cli.exits import INTERRUPTED, READER_LEFT, discard_stdout, failed
+from fsm_agent.cli.exits import INTERRUPTED, READER_LEFT, WRONG, discard_stdout, failed
 from fsm_agent.cli.words import shown
 from fsm_agent.core.errors import FsmAgentError
 
@@ -41,17 +41,22 @@ class _Group(click.Group):
 
 @click.group(
     cls=_Group,
+    invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 80},
     epilog="Exit codes: 0 all went well; 1 something failed; 2 wrong usage, or a file that cannot be read or written;"
     " 3 some line was no order; 130 stopped by Ctrl-C; 141 whoever read the answers has left.",
 )
 @click.version_option(__version__, prog_name="fsm-agent", message="%(prog)s %(version)s")
-def commands() -> None:
+@click.pass_context
+def commands(ctx: click.Context) -> int:
     """A tool-calling agent loop as a finite state machine that always ends.
 
     \b
     Try it:  fsm-agent handle --samples --table
     """
+    if ctx.invoked_subcommand is None:
+        click.echo(ctx.get_help())
+    return WRONG
 
 
 for _command in (handle.command, check.command, diagram.command, report.command):
@@ -78,4 +83,4 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
 def _os_words(error: OSError) -> str:
     what = error.strerror or type(error).__name__
-    return f"{what}: {error.filename}" if error.filename is not None else what
+    return f"{error.filename}: {what}" if error.filename is not None else f"cannot read or write: {what}"

@@ -12,7 +12,7 @@ from fsm_agent.cli.words import shown
 from fsm_agent.core.errors import TableError
 
 
-@click.command("check")
+@click.command("check", short_help="Check that every run of a machine can end.")
 @click.option("--machine", metavar="NAME", default="agent", show_default=True, help=machine_help(*NAMES))
 def command(machine: str) -> int:
     """Check a machine: that every run of it can end, and every row is of use.

@@ -13,7 +13,7 @@ from fsm_agent.cli.machines import DRAWN, machine_help, machine_of
 _FORMATS = {"mermaid": ".mmd", "dot": ".dot", "svg": ".svg", "png": ".png"}
 
 
-@click.command("diagram")
+@click.command("diagram", short_help="Draw a machine as Mermaid, DOT, SVG or PNG.")
 @click.option("--machine", metavar="NAME", default="agent", show_default=True, help=machine_help(*DRAWN))
 @click.option(
     "--format",

@@ -12,7 +12,7 @@ from typing import IO, TYPE_CHECKING, Any
 import attrs
 import click
 
-from fsm_agent.cli.exits import INTERRUPTED, failed
+from fsm_agent.cli.exits import INTERRUPTED, WRONG, failed
 from fsm_agent.cli.lines import Line, read_lines
 from fsm_agent.cli.tally import Tally
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from fsm_agent.desk import ToolDesk
 
 
-@click.command("handle")
+@click.command("handle", short_help="Handle orders, one JSON object a line.")
 @click.argument("file", required=False)
 @click.option("--order", metavar="JSON", help="Handle this one order.")
 @click.option("--samples", is_flag=True, help="Handle the sample orders of the package; they show every path.")
@@ -59,7 +59,7 @@ def command(
         raise click.UsageError("give one of FILE, --order and --samples", ctx)
     if file is None and order is None and not samples and sys.stdin.isatty():
         click.echo(ctx.get_help())
-        return 0
+        return WRONG
     from fsm_agent.cli.terminal import Screen
 
     with _opened(file, order, samples) as stream:
@@ -70,9 +70,8 @@ def command(
 @contextmanager
 def _opened(file: str | None, order: str | None, samples: bool) -> Iterator[IO[bytes]]:
     if order is not None:
-        # One order may be spread over lines; it is read as one all the same.
-        text = " ".join(order.splitlines())
-        yield io.BytesIO(text.encode("utf-8", "surrogateescape"))
+        # One order may be spread over lines; between its values all white space is alike.
+        yield io.BytesIO(order.replace("\n", " ").replace("\r", " ").encode("utf-8", "surrogateescape"))
     elif samples:
         from fsm_agent.lab.samples import open_samples
 

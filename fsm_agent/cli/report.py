@@ -9,7 +9,7 @@ import click
 from fsm_agent.cli.exits import OK, SOME_FAILED
 
 
-@click.command("report")
+@click.command("report", short_help="Measure the lab's tools and write it down.")
 @click.option(
     "--dir",
     "directory",

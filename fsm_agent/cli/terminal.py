@@ -23,7 +23,7 @@ __all__ = ["Screen", "write_line"]
 _ORDER_KEYS = ("sku", "region", "limit", "prefer")
 
 
-def write_line(value: Any) -> None:
+def write_line(value: Any, *, flush: bool) -> None:
     """Write a value to stdout as one line of strict JSON in UTF-8, whatever the terminal's own encoding is."""
     try:
         text = dumps(value)
@@ -32,18 +32,22 @@ def write_line(value: Any) -> None:
     raw = getattr(sys.stdout, "buffer", None)
     if raw is None:
         sys.stdout.write(f"{text}\n")
+    else:
+        raw.write(f"{text}\n".encode())
+    if flush:
         sys.stdout.flush()
-        return
-    raw.write(f"{text}\n".encode())
-    raw.flush()
 
 
 class Screen:
-    """Shows answers as JSON lines, or collects them for a table; the bar is drawn only where it disturbs no answer."""
+    """Shows answers as JSON lines, or collects them for a table; the bar is drawn only where it disturbs no answer.
+
+    `size` is that of the whole input in bytes, or None for a stream, whose answers are then written out one by one.
+    """
 
     def __init__(self, *, quiet: bool, as_table: bool, naive: bool, size: int | None) -> None:
         self._quiet, self._as_table, self._naive = quiet, as_table, naive
         self._notes = Console(stderr=True, highlight=False, markup=False, emoji=False)
+        self._flush = size is None
         self._rows: list[tuple[str, ...]] = []
         self._bar: Progress | None = None
         if self._notes.is_terminal and not quiet and (as_table or not sys.stdout.isatty()):
@@ -67,13 +71,14 @@ class Screen:
         self.close()
 
     def close(self) -> None:
-        """Take the bar away and print the table of what was handled, if there is one."""
+        """Take the bar away and write out what was handled."""
         if self._bar is not None:
             self._bar.stop()
             self._bar = None
         rows, self._rows = self._rows, []
         if rows:
             Console(highlight=False, markup=False, emoji=False).print(self._table(rows))
+        sys.stdout.flush()
 
     def note(self, text: str) -> None:
         """Print one line on stderr, above the bar."""
@@ -90,16 +95,16 @@ class Screen:
         if self._as_table:
             self._rows.append(self._row(line, answer, naive))
         elif naive is not None:
-            write_line({"order": line.order, "naive": naive, "repaired": answer})
+            write_line({"order": line.order, "naive": naive, "repaired": answer}, flush=self._flush)
         else:
-            write_line(answer)
+            write_line(answer, flush=self._flush)
 
     def bad(self, line: Line, answer: dict[str, Any], naive: dict[str, Any] | None = None) -> None:
         """Show what a line that is no order is answered with."""
         if self._as_table:
             self._rows.append(self._row(line, answer, naive))
         else:
-            write_line(answer)
+            write_line(answer, flush=self._flush)
 
     def summary(self, tally: Tally) -> None:
         """Print the counts on stderr."""
@@ -121,7 +126,7 @@ class Screen:
         return (str(line.number), order, said, fixes, str(answer["attempts"]), str(answer["tool_runs"]))
 
     def _table(self, rows: list[tuple[str, ...]]) -> Table:
-        table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
+        table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
         names = ("naive", "with repair", "fixes") if self._naive else ("answer", "fixes", "tries", "runs")
         for name in ("line", "order", *names):
             figure = name in ("line", "tries", "runs")

@@ -141,6 +141,15 @@ def _unknowns(run: Run, stop: Stop) -> tuple[str, ...]:
 
 
 def _questions(run: Run, stop: Stop) -> tuple[str, ...]:
+    unclear = tuple(
+        f"Did {call.tool} ({call.id}) take effect? It was begun, and what became of it is not known."
+        for call in run.calls
+        if call.error == "unknown_outcome"
+    )
+    return unclear + _next(run, stop)
+
+
+def _next(run: Run, stop: Stop) -> tuple[str, ...]:
     if run.draft is not None and run.draft.question:
         return (run.draft.question,)
     if stop.raise_to:

@@ -82,6 +82,16 @@ class CircuitOpen:
 
 
 @attrs.define(slots=True)
+class Lost:
+    """The driver that had begun a call is gone, and no result of it will come.
+
+    A call that may be tried again is performed anew; of any other nothing is known, and it is not begun a second time.
+    """
+
+    call_id: str
+
+
+@attrs.define(slots=True)
 class Skipped:
     """A hook answered in the body's place; the body did not run."""
 
@@ -148,7 +158,7 @@ class Resumed:
     before: Limits
 
 
-CallEvent = Returned | Raised | Reused | CircuitOpen | Skipped
+CallEvent = Returned | Raised | Reused | CircuitOpen | Lost | Skipped
 Event = (
     Decided
     | DecisionFailed

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from fsm_agent.core.events import CallEvent, CircuitOpen, Raised, Returned, Reused, Skipped
+from fsm_agent.core.events import CallEvent, CircuitOpen, Lost, Raised, Returned, Reused, Skipped
 from fsm_agent.core.gate import Toolbox
 from fsm_agent.core.keys import leaves, observation_key
 from fsm_agent.core.plain import storable
@@ -84,6 +84,8 @@ def settle(run: Run, box: Toolbox, event: CallEvent, explain: bool = True) -> Ca
         _finish(run, call, _remembered(box.get(call.tool), event))
     elif isinstance(event, CircuitOpen):
         _finish(run, call, Reading(False, None, "refused:circuit_open", f"a probe may run in {event.retry_after_s:g} s"))
+    elif isinstance(event, Lost):
+        _lose(run, box.get(call.tool), call)
     elif isinstance(event, Skipped):
         _finish(run, call, Reading(False, event.value, f"skipped:{event.why}"))
     return call
@@ -103,6 +105,13 @@ def _settle_body(run: Run, tool: Tool | None, call: Call, event: CallEvent, expl
     if tool is not None and reading.result_class in RETRYABLE and _waits(run, tool, call, reading):
         return
     _finish(run, call, reading)
+
+
+def _lose(run: Run, tool: Tool | None, call: Call) -> None:
+    if tool is not None and tool.effect in (EffectClass.PURE, EffectClass.IDEMPOTENT):
+        run.trace.append(("call_retried", run.spent_s, call.id, "lost"))
+        return
+    _finish(run, call, Reading(False, None, "unknown_outcome", "the body was begun and its driver is gone"))
 
 
 def _returned(tool: Tool | None, event: Returned, explain: bool) -> Reading:

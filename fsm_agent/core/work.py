@@ -22,6 +22,7 @@ from fsm_agent.core.events import (
     Event,
     Judged,
     JudgeFailed,
+    Lost,
     Raised,
     Returned,
     Reused,
@@ -39,7 +40,7 @@ from fsm_agent.core.turn import apply_repairs, fold, next_batch, plan_repairs, s
 from fsm_agent.core.values import Judgement, StopReason
 from fsm_agent.core.verifying import missing_evidence
 
-_CALL_EVENTS = frozenset({Returned, Raised, Reused, CircuitOpen, Skipped})
+_CALL_EVENTS = frozenset({Returned, Raised, Reused, CircuitOpen, Lost, Skipped})
 
 
 class _AsksNothing:

@@ -1,7 +1,8 @@
-"""Running bodies: in the caller's thread, in threads of their own, or as tasks.
+"""Running bodies: in the caller's thread, in threads of their own, or beside the tasks of a running event loop.
 
-A thread cannot be killed. One that outlives its time is given up: its late result is dropped, and as long as it runs it
-keeps the turn of an exclusive tool, so that no other exclusive body overlaps it.
+A thread cannot be killed, and a coroutine may refuse to be cancelled. A body that outlives its time is given up: its late
+result is dropped, and as long as it runs it keeps the turn of an exclusive tool, so that no other exclusive body
+overlaps it.
 """
 
 from __future__ import annotations
@@ -11,44 +12,64 @@ import inspect
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from queue import Empty, SimpleQueue
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fsm_agent.core.events import CallEvent
 from fsm_agent.host import perform
 from fsm_agent.host.perform import Performance
 
+if TYPE_CHECKING:
+    import asyncio
+
 # What passes through every driver untouched; a body's own cancellation is a failure of the body.
-_PASSES = (KeyboardInterrupt, SystemExit, GeneratorExit)
+PASSES = (KeyboardInterrupt, SystemExit)
+
+Told = Callable[[int, CallEvent], None]
+# A body's event, or what passes through; neither for one that was given up before it began.
+Outcome = tuple[CallEvent | None, BaseException | None]
 
 
 def run_here(job: Performance) -> CallEvent:
-    """Run a body in the caller's thread, without a time limit."""
-    tool = job.tool
+    """Run a body in the caller's thread, without a time limit; a coroutine runs in a thread with a loop of its own."""
     if job.turn is not None:
         with job.turn:
-            return _run(job)
+            return _here(job)
+    return _here(job)
+
+
+def _here(job: Performance) -> CallEvent:
+    tool = job.tool
     try:
         value = tool.fn(**job.args)
-    except _PASSES:
+    except PASSES:
         raise
     except BaseException as error:
-        return perform.raised(tool, job.call, error)
+        return perform.raised(tool, job.call, error, ran=perform.began(tool.fn, error))
     if hasattr(value, "__await__"):
-        return run_in_threads([job], awaited={job.call.id: value})[0]
+        results: SimpleQueue[Outcome] = SimpleQueue()
+        _start(job, lambda: results.put(_outcome(job, lambda: _run_awaitable(value))))
+        event, error_through = results.get()
+        if event is None:
+            assert error_through is not None
+            raise error_through
+        return event
     return perform.returned(tool, job.call, value)
 
 
-def _run(job: Performance, awaitable: Any = None) -> CallEvent:
+def _outcome(job: Performance, body: Callable[[], Any]) -> Outcome:
     try:
-        value = job.tool.fn(**job.args) if awaitable is None else awaitable
-        if inspect.isawaitable(value):
-            value = _run_awaitable(value)
-    except _PASSES:
-        raise
+        return perform.returned(job.tool, job.call, body()), None
+    except PASSES as error:
+        return None, error
     except BaseException as error:
-        return perform.raised(job.tool, job.call, error)
-    return perform.returned(job.tool, job.call, value)
+        return perform.raised(job.tool, job.call, error, ran=perform.began(job.tool.fn, error)), None
+
+
+def _called(job: Performance) -> Any:
+    value = job.tool.fn(**job.args)
+    return _run_awaitable(value) if inspect.isawaitable(value) else value
 
 
 def _run_awaitable(awaitable: Any) -> Any:
@@ -60,138 +81,166 @@ def _run_awaitable(awaitable: Any) -> Any:
     return asyncio.run(wait())
 
 
-def run_in_threads(jobs: list[Performance], told: Callable[[int, CallEvent], None] | None = None, awaited: Any = None) -> list[CallEvent]:
+def _start(job: Performance, target: Callable[[], None]) -> None:
+    """Start a thread that has the caller's context variables and does not keep the interpreter alive."""
+    context = contextvars.copy_context()
+    threading.Thread(target=context.run, args=(target,), name=f"tool {job.tool.name}", daemon=True).start()
+
+
+def _threaded(job: Performance, token: threading.Lock, body: Callable[[], Any]) -> Outcome:
+    """Run a body in this thread once its turn has come; `token` is taken by whoever is first, its body or who gives it up."""
+    if job.turn is None:
+        return _outcome(job, body) if token.acquire(blocking=False) else (None, None)
+    with job.turn:
+        return _outcome(job, body) if token.acquire(blocking=False) else (None, None)
+
+
+def run_in_threads(jobs: list[Performance], told: Told) -> None:
     """Run bodies beside each other, each in a thread of its own with the caller's context variables.
 
     `told` hears of each result as it arrives, with the job's position. Whatever passes through drivers is raised here.
     """
-    results: SimpleQueue[tuple[int, CallEvent | None, BaseException | None]] = SimpleQueue()
-    begun = [threading.Event() for _ in jobs]
-    given_up = [threading.Event() for _ in jobs]
+    results: SimpleQueue[tuple[int, Outcome]] = SimpleQueue()
+    tokens = [threading.Lock() for _ in jobs]
     started = time.monotonic()
+
+    def body(position: int) -> None:
+        job = jobs[position]
+        results.put((position, _threaded(job, tokens[position], lambda: _called(job))))
+
     for position, job in enumerate(jobs):
-        context = contextvars.copy_context()
-        awaitable = (awaited or {}).get(job.call.id)
-        target = _thread_body(job, position, begun[position], given_up[position], results, awaitable)
-        threading.Thread(target=context.run, args=(target,), name=f"tool {job.tool.name}", daemon=True).start()
-    events: dict[int, CallEvent] = {}
-    while len(events) < len(jobs):
-        position, event = _next_event(jobs, events, begun, given_up, results, started)
-        if position not in events:
-            events[position] = event
-            if told is not None:
+        _start(job, partial(body, position))
+    waiting = dict.fromkeys(range(len(jobs)))
+    while waiting:
+        ends = [(started + seconds, n) for n in waiting if (seconds := jobs[n].seconds) is not None]
+        end, first = min(ends, default=(None, -1))
+        try:
+            position, (event, error) = results.get(timeout=None if end is None else max(0.0, end - time.monotonic()))
+        except Empty:
+            position, event, error = first, given_up(jobs[first], tokens[first]), None
+        if position not in waiting:
+            continue
+        del waiting[position]
+        if error is not None:
+            raise error
+        assert event is not None
+        told(position, event)
+
+
+def given_up(job: Performance, token: threading.Lock) -> CallEvent:
+    """The event of a body whose time is over; one that has not begun will not begin any more."""
+    return perform.late(job.call, job.seconds or 0.0, ran=not token.acquire(blocking=False))
+
+
+async def run_in_loop(jobs: list[Performance], told: Told) -> None:
+    """Run bodies beside each other: coroutines in the running event loop, everything else in threads.
+
+    `told` hears of each result as it arrives, with the job's position. Whatever passes through drivers is raised here.
+    Cancelled, it cancels the coroutines and waits until they have ended or their time is over.
+    """
+    import asyncio
+
+    if len(jobs) == 1 and jobs[0].seconds is None and jobs[0].turn is None and _is_async(jobs[0].tool.fn):
+        told(0, await _directly(jobs[0]))
+        return
+    now = asyncio.get_running_loop().time
+    started = now()
+    tokens = [threading.Lock() for _ in jobs]
+    tasks = {asyncio.ensure_future(_as_task(job, token)): n for n, (job, token) in enumerate(zip(jobs, tokens, strict=True))}
+    waiting = dict(tasks)
+
+    def left(n: int) -> float | None:
+        seconds = jobs[n].seconds
+        return None if seconds is None else started + seconds - now()
+
+    try:
+        while waiting:
+            soonest = min((s for n in waiting.values() if (s := left(n)) is not None), default=None)
+            done, _ = await asyncio.wait(waiting, timeout=soonest, return_when=asyncio.FIRST_COMPLETED)
+            for task in sorted(done, key=waiting.__getitem__):
+                event, error = task.result()
+                position = waiting.pop(task)
+                if error is not None:
+                    raise error
+                assert event is not None
                 told(position, event)
-    return [events[position] for position in range(len(jobs))]
+            for task, n in [(task, n) for task, n in waiting.items() if not task.done() and (left(n) or 0.0) < 0.0]:
+                del waiting[task]
+                event = given_up(jobs[n], tokens[n])
+                task.cancel()
+                told(n, event)
+    except asyncio.CancelledError:
+        await _cancelled(waiting, min((s for n in waiting.values() if (s := left(n)) is not None), default=None))
+        raise
+    finally:
+        for task in waiting:
+            task.cancel()
 
 
-def _next_event(
-    jobs: list[Performance],
-    events: dict[int, CallEvent],
-    begun: list[threading.Event],
-    given_up: list[threading.Event],
-    results: SimpleQueue[tuple[int, CallEvent | None, BaseException | None]],
-    started: float,
-) -> tuple[int, CallEvent]:
-    ends = [(started + job.seconds, n) for n, job in enumerate(jobs) if n not in events and job.seconds is not None]
-    end, first = min(ends, default=(None, -1))
-    try:
-        position, event, error = results.get(timeout=None if end is None else max(0.0, end - time.monotonic()))
-    except Empty:
-        given_up[first].set()
-        seconds = jobs[first].seconds or 0.0
-        return first, perform.late(jobs[first].call, seconds, ran=begun[first].is_set())
-    if error is not None:
-        raise error
-    assert event is not None
-    return position, event
+async def _cancelled(tasks: dict[asyncio.Task[Outcome], int], seconds: float | None) -> None:
+    import asyncio
+
+    for task in tasks:
+        task.cancel()
+    if tasks:
+        await asyncio.wait(tasks, timeout=seconds)
 
 
-def _thread_body(
-    job: Performance,
-    position: int,
-    begun: threading.Event,
-    given_up: threading.Event,
-    results: SimpleQueue[tuple[int, CallEvent | None, BaseException | None]],
-    awaitable: Any,
-) -> Callable[[], None]:
-    def body() -> None:
-        if job.turn is None:
-            begun.set()
-            _put(job, position, results, awaitable)
-            return
-        with job.turn:
-            if given_up.is_set():
-                return
-            begun.set()
-            _put(job, position, results, awaitable)
-
-    return body
+def _is_async(fn: Any) -> bool:
+    return inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(getattr(fn, "__call__", None))  # noqa: B004
 
 
-def _put(
-    job: Performance, position: int, results: SimpleQueue[tuple[int, CallEvent | None, BaseException | None]], awaitable: Any
-) -> None:
-    try:
-        results.put((position, _run(job, awaitable), None))
-    except BaseException as error:
-        results.put((position, None, error))
-
-
-async def run_as_task(job: Performance) -> CallEvent:
-    """Run a body inside the running event loop; a body that is no coroutine function runs in a thread."""
+async def _directly(job: Performance) -> CallEvent:
     import asyncio
 
     tool, call = job.tool, job.call
-    here = inspect.iscoroutinefunction(tool.fn)
-    if not here or job.turn is not None:
-        return await _in_thread(job)
     try:
-        if job.seconds is None:
-            return perform.returned(tool, call, await tool.fn(**job.args))
-        async with asyncio.timeout(job.seconds) as timer:
-            return perform.returned(tool, call, await tool.fn(**job.args))
-    except _PASSES:
+        return perform.returned(tool, call, await tool.fn(**job.args))
+    except (*PASSES, GeneratorExit):
         raise
     except asyncio.CancelledError as error:
         task = asyncio.current_task()
         if task is not None and task.cancelling():
             raise
         return perform.raised(tool, call, error)
-    except TimeoutError as error:
-        if job.seconds is not None and timer.expired():
-            return perform.late(call, job.seconds, ran=True)
-        return perform.raised(tool, call, error)
     except BaseException as error:
-        return perform.raised(tool, call, error)
+        return perform.raised(tool, call, error, ran=perform.began(tool.fn, error))
 
 
-async def _in_thread(job: Performance) -> CallEvent:
-    import asyncio
+async def _as_task(job: Performance, token: threading.Lock) -> Outcome:
+    """Run one body in a task of its own, so that a cancellation that is the body's own is told from the host's."""
+    if not _is_async(job.tool.fn):
+        return await _in_thread(job, token)
+    turn = job.turn
+    if turn is not None:
+        await _turn_of(job, turn)
+    try:
+        if not token.acquire(blocking=False):
+            return None, None
+        return perform.returned(job.tool, job.call, await job.tool.fn(**job.args)), None
+    except (*PASSES, GeneratorExit) as error:
+        return None, error
+    except BaseException as error:
+        return perform.raised(job.tool, job.call, error, ran=perform.began(job.tool.fn, error)), None
+    finally:
+        if turn is not None:
+            turn.release()
 
-    loop = asyncio.get_running_loop()
-    done: asyncio.Future[CallEvent] = loop.create_future()
 
-    def arrive(event: CallEvent | None, error: BaseException | None) -> None:
-        if done.cancelled() or done.done():
-            return
-        if error is not None:
-            done.set_exception(error)
-        elif event is not None:
-            done.set_result(event)
+async def _in_thread(job: Performance, token: threading.Lock) -> Outcome:
+    def body() -> Outcome:
+        # An exclusive body keeps its turn to its end, so what it leaves to be awaited is awaited in its thread.
+        whole = job.turn is not None
+        return _threaded(job, token, lambda: _called(job) if whole else job.tool.fn(**job.args))
 
-    def body() -> None:
-        event: CallEvent | None = None
-        error: BaseException | None = None
-        try:
-            event = run_in_threads([job])[0]
-        except BaseException as raised:
-            error = raised
-        try:
-            loop.call_soon_threadsafe(arrive, event, error)
-        except RuntimeError:
-            # The loop was closed in the meantime; nobody waits for this result any more.
-            return
+    event, error = await _off_loop(job, body)
+    value = getattr(event, "value", None)
+    return (event, error)
 
-    context = contextvars.copy_context()
-    threading.Thread(target=context.run, args=(body,), name=f"tool {job.tool.name}", daemon=True).start()
-    return await done
+
+async def _turn_of(job: Performance, turn: threading.Lock) -> None:
+    raise NotImplementedError
+
+
+async def _off_loop(job: Performance, body: Callable[[], Any]) -> Any:
+    raise NotImplementedError

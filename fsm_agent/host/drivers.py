@@ -22,6 +22,7 @@ from fsm_agent.core.events import (
     Event,
     Judged,
     JudgeFailed,
+    Lost,
     Waited,
 )
 from fsm_agent.core.run import Run
@@ -65,6 +66,8 @@ class Driver:
         take(run)
         try:
             origin = 0.0 if clock is None else clock.now() - run.spent_s
+            if run.open_calls:
+                self._recover(run)
             while (effect := ask(run)) is not None:
                 if type(effect) is CallTools:
                     self._call(run, effect, context, origin)
@@ -84,6 +87,8 @@ class Driver:
         take(run)
         try:
             origin = 0.0 if clock is None else clock.now() - run.spent_s
+            if run.open_calls:
+                self._recover(run)
             while (effect := ask(run)) is not None:
                 if type(effect) is CallTools:
                     await self._acall(run, effect, context, origin)
@@ -95,6 +100,12 @@ class Driver:
             raise
         finally:
             run.driven = False
+
+    def _recover(self, run: Run) -> None:
+        """Say of every call that an earlier driver began and left without a result that it is lost."""
+        for call in list(run.open_calls):
+            if call.started and call.ok is None:
+                self.engine.tell(run, Lost(call.id))
 
     def _cancel(self, run: Run) -> None:
         if run.stop is None or run.closing:

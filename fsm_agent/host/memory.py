@@ -11,13 +11,12 @@ import threading
 from collections import OrderedDict
 from collections.abc import MutableMapping
 from copy import deepcopy
-from marshal import dumps, loads
 from typing import Any, Protocol, runtime_checkable
 
 import attrs
 
 from fsm_agent.core.errors import BuildError
-from fsm_agent.core.plain import CONTAINERS, LEAVES, plain_copy
+from fsm_agent.core.storable import CONTAINERS, LEAVES, SMALL, plain_copy, small_copy
 from fsm_agent.host.clock import finite_seconds
 
 __all__ = ["DictMemory", "Memory", "Remembered", "TtlMemory"]
@@ -190,8 +189,8 @@ class DictMemory:
 def _first_copy(value: Any) -> Any:  # noqa: ANN401 - any value of a tool
     """Return a copy that shares nothing mutable with `value`, or `_ABSENT` where there is none."""
     try:
-        return loads(dumps(value))
-    except Exception:
+        return value if type(value) in LEAVES else small_copy(value, [SMALL])
+    except Exception:  # no small JSON value; the slower way tells what can be copied
         pass
     try:
         # `plain_copy` always gives something, be it the object itself; a generator handed back twice would be empty.

@@ -1,0 +1,267 @@
+"""The floors of the house: imports go down only, and each floor keeps to what it may touch."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+import fsm_agent
+
+ROOT = Path(fsm_agent.__file__).parent
+
+FLOORS: dict[str, int] = {
+    # 0: words and values
+    "_version": 0,
+    "core": 0,
+    "core.errors": 0,
+    "core.figures": 0,
+    "core.json_kinds": 0,
+    "core.redact": 0,
+    "core.text_formats": 0,
+    "core.values": 0,
+    "host": 0,
+    "lab": 0,
+    "lab.samples": 0,
+    "lab.stock": 0,
+    # 1: what a tool is, canonical keys, plain data, limits, the one living run
+    "core.annotations": 1,
+    "core.canonical": 1,
+    "core.contracts": 1,
+    "core.events": 1,
+    "core.json_tags": 1,
+    "core.keys": 1,
+    "core.limits": 1,
+    "core.plain": 1,
+    "core.rule_schema": 1,
+    "core.rules": 1,
+    "core.run": 1,
+    "core.schema_check": 1,
+    "core.schema_keywords": 1,
+    "core.schema_validator": 1,
+    "core.schemas": 1,
+    "core.signatures": 1,
+    "core.short_text": 1,
+    "core.spec_check": 1,
+    "core.storable": 1,
+    "core.tools": 1,
+    # 2: guards and the gate
+    "core.gate": 2,
+    "core.guards": 2,
+    # 3: the table, its checks, the machine
+    "core._machine": 3,
+    "core.agent_table": 3,
+    "core.checks": 3,
+    "core.table": 3,
+    # 4: the engine and its parts
+    "core.answers": 4,
+    "core.effects": 4,
+    "core.ending": 4,
+    "core.engine": 4,
+    "core.proposal": 4,
+    "core.replay": 4,
+    "core.results": 4,
+    "core.saving": 4,
+    "core.setup": 4,
+    "core.stops": 4,
+    "core.trace": 4,
+    "core.turn": 4,
+    "core.verifying": 4,
+    "core.work": 4,
+    # 5: everything that touches the world
+    "host.bodies": 5,
+    "host.breaker": 5,
+    "host.clock": 5,
+    "host.drivers": 5,
+    "host.live_tools": 5,
+    "host.memory": 5,
+    "host.perform": 5,
+    "host.ports": 5,
+    "host.tool_forms": 5,
+    # 6: faces
+    "": 6,
+    "adapter": 6,
+    "agent": 6,
+    "desk": 6,
+    "diagrams": 6,
+    "lab.report": 6,
+    "lab.tables": 6,
+    "testing": 6,
+    # 7: the command line
+    "__main__": 7,
+    "cli": 7,
+    "cli.app": 7,
+    "cli.check": 7,
+    "cli.diagram": 7,
+    "cli.exits": 7,
+    "cli.handle": 7,
+    "cli.lines": 7,
+    "cli.machines": 7,
+    "cli.report": 7,
+    "cli.tally": 7,
+    "cli.terminal": 7,
+    "cli.trace": 7,
+    "cli.words": 7,
+}
+# What has a `state` of its own and is no run: a breaker, and an error that tells one.
+OTHER_STATES = {("host.breaker", "breaker"), ("core.errors", "self")}
+IMPURE = {"time", "random", "asyncio", "threading", "os", "io", "socket", "subprocess", "logging", "secrets", "queue", "sched"}
+
+
+def module_name(path: Path) -> str:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+FILES = {module_name(path): path for path in sorted(ROOT.rglob("*.py"))}
+each_module = pytest.mark.parametrize("module", FILES, ids=lambda module: module or "fsm_agent")
+
+
+@cache
+def tree(module: str) -> ast.Module:
+    return ast.parse(FILES[module].read_text(encoding="utf-8"))
+
+
+def imports(nodes: Iterator[ast.AST]) -> Iterator[str]:
+    """The dotted names that import statements ask for; of our own modules the name without the package."""
+    for node in nodes:
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "imports are written in full"
+            base = node.module or ""
+            inner = base.removeprefix("fsm_agent").lstrip(".")
+            for alias in node.names:
+                within = f"{inner}.{alias.name}".lstrip(".")
+                yield f"fsm_agent.{within}" if base.startswith("fsm_agent") and within in FILES else base
+
+
+def own_imports(module: str) -> set[str]:
+    names = {name for name in imports(ast.walk(tree(module))) if name.split(".")[0] == "fsm_agent"}
+    return {name.removeprefix("fsm_agent").lstrip(".") for name in names}
+
+
+def outer_imports(nodes: Iterator[ast.AST]) -> set[str]:
+    return {name.split(".")[0] for name in imports(nodes)} - {"fsm_agent"}
+
+
+def at_module_level(module: str) -> Iterator[ast.AST]:
+    """Every node that runs when the module is imported."""
+    todo: list[ast.AST] = [tree(module)]
+    while todo:
+        node = todo.pop()
+        yield node
+        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            todo += ast.iter_child_nodes(node)
+
+
+# ---- floors
+
+
+def test_every_module_has_its_floor() -> None:
+    assert sorted(set(FILES) - set(FLOORS)) == [], "give each new module a floor"
+    assert sorted(set(FLOORS) - set(FILES)) == [], "these modules are gone"
+
+
+@each_module
+def test_imports_go_down_only(module: str) -> None:
+    here = FLOORS.get(module, 99)
+    assert [name for name in sorted(own_imports(module)) if FLOORS.get(name, 99) > here] == []
+
+
+@each_module
+def test_only_modules_that_are_there_are_imported(module: str) -> None:
+    assert sorted(own_imports(module) - set(FILES)) == []
+
+
+def test_no_import_comes_back_to_its_own_module() -> None:
+    done: set[str] = set()
+
+    def walk(module: str, trail: tuple[str, ...]) -> None:
+        assert module not in trail, " -> ".join([*trail, module])
+        if module not in done:
+            for name in sorted(own_imports(module)):
+                walk(name, (*trail, module))
+            done.add(module)
+
+    for module in FILES:
+        walk(module, ())
+    assert done == set(FILES)
+
+
+# ---- what each floor may touch
+
+
+@each_module
+def test_one_file_knows_the_library_of_machines(module: str) -> None:
+    assert ("transitions" in outer_imports(ast.walk(tree(module)))) is (module == "core._machine")
+
+
+@pytest.mark.parametrize("module", [module for module in FILES if module.startswith("core")])
+def test_the_core_touches_no_world(module: str) -> None:
+    assert sorted(outer_imports(ast.walk(tree(module))) & IMPURE) == []
+    assert [name for name in sorted(own_imports(module)) if not name.startswith("core")] == []
+    calls = {node.func.id for node in ast.walk(tree(module)) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)}
+    assert sorted(calls & {"open", "print", "input", "eval", "exec", "__import__"}) == []
+    assert [node for node in ast.walk(tree(module)) if isinstance(node, ast.Global)] == []
+
+
+@pytest.mark.parametrize("module", [module for module in FILES if module.split(".")[0] not in ("cli", "__main__")])
+def test_only_the_two_libraries_it_stands_on_are_imported_with_a_module(module: str) -> None:
+    foreign = outer_imports(at_module_level(module)) - set(sys.stdlib_module_names)
+    assert sorted(foreign - {"attrs", "transitions"}) == []
+
+
+def moves_of_state(module: str) -> Iterator[str]:
+    for node in ast.walk(tree(module)):
+        if isinstance(node, ast.Attribute) and node.attr == "state" and not isinstance(node.ctx, ast.Load):
+            owner = ast.unparse(node.value)
+            if (module, owner) not in OTHER_STATES:
+                yield f"line {node.lineno}: {owner}.state is set"
+        if isinstance(node, ast.Call):
+            name = ast.unparse(node.func).split(".")[-1]
+            if name in ("setattr", "__setattr__", "delattr") and any(
+                isinstance(arg, ast.Constant) and arg.value == "state" for arg in node.args
+            ):
+                yield f"line {node.lineno}: state is set by {name}"
+            if name in ("evolve", "replace") and any(keyword.arg == "state" for keyword in node.keywords):
+                yield f"line {node.lineno}: state is changed by {name}"
+
+
+@each_module
+def test_only_the_machine_moves_a_run(module: str) -> None:
+    found = list(moves_of_state(module))
+    assert found == [] or module == "core._machine", found
+
+
+def test_the_machine_does_move_a_run() -> None:
+    assert len(list(moves_of_state("core._machine"))) == 2
+
+
+# ---- size and words
+
+
+@each_module
+def test_a_file_is_read_in_one_sitting(module: str) -> None:
+    assert len(FILES[module].read_text(encoding="utf-8").splitlines()) <= 350
+
+
+@each_module
+def test_everything_public_says_what_it_is(module: str) -> None:
+    silent = [] if ast.get_docstring(tree(module)) else ["the module"]
+    for node in tree(module).body:
+        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and not node.name.startswith("_"):
+            if any(ast.unparse(decorator).endswith("overload") for decorator in node.decorator_list):
+                continue
+            silent += [] if ast.get_docstring(node) else [node.name]
+    assert silent == []
+
+
+@each_module
+def test_nothing_is_left_to_be_done_later(module: str) -> None:
+    text = FILES[module].read_text(encoding="utf-8")
+    assert [word for word in ("TODO", "FIXME", "NotImplemented" + "Error") if word in text] == []
