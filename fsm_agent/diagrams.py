@@ -18,6 +18,7 @@ from typing import Any
 import attrs
 
 from fsm_agent.core.errors import BuildError, MissingExtra, TableError
+from fsm_agent.core.short_text import printable
 from fsm_agent.core.table import Row, State, Table
 
 IMAGES = ("svg", "png")
@@ -259,9 +260,7 @@ def _broken(outcome: str, guards: str) -> list[str]:
 
 def _visible(text: str) -> str:
     """The text with what cannot be seen or written (control characters, lone surrogates) as escapes; line ends stay."""
-    if text.isprintable():
-        return text
-    return "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text)
+    return text if text.isprintable() else "\n".join(printable(line) for line in text.split("\n"))
 
 
 def _mermaid_spacing(drawing: _Drawing) -> list[str]:

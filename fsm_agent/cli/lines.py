@@ -8,7 +8,8 @@ from typing import IO, Any, NoReturn
 
 import attrs
 
-from fsm_agent.core.plain import short
+from fsm_agent.cli.words import shown
+from fsm_agent.core.short_text import short
 
 MOST_BYTES = 64 * 1024 * 1024
 """The longest line that is read; of a longer one only the fault is told."""
@@ -56,7 +57,8 @@ def read_lines(stream: IO[bytes], most_bytes: int = MOST_BYTES) -> Iterator[Line
 def parse_line(number: int, raw: bytes, size: int) -> Line:
     """Read one line of UTF-8 JSON; never raises."""
     try:
-        order = _READER.decode(_text(raw).strip())
+        text = _text(raw).strip()
+        order = _READER.decode(text)
     except _NotJson as error:
         return Line(number=number, size=size, error=f"no JSON: {error}")
     except json.JSONDecodeError as error:
@@ -66,7 +68,7 @@ def parse_line(number: int, raw: bytes, size: int) -> Line:
         return Line(number=number, size=size, error="no JSON that can be read: it nests too deep")
     if isinstance(order, dict):
         return Line(number=number, size=size, order=order, is_json=True)
-    why = f"no order: expected an object such as {{\"sku\": ...}}, got {short(order, 40)}"
+    why = f'no order: expected an object such as {{"sku": ...}}, got {shown(text, 40)}'
     return Line(number=number, size=size, order=order, error=why, is_json=True)
 
 

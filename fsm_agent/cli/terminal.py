@@ -16,7 +16,9 @@ from fsm_agent.cli.lines import Line
 from fsm_agent.cli.tally import Tally
 from fsm_agent.cli.words import shown
 from fsm_agent.core.errors import SavedRunError
-from fsm_agent.core.plain import dumps, short, storable
+from fsm_agent.core.plain import dumps
+from fsm_agent.core.short_text import short
+from fsm_agent.core.storable import storable
 
 __all__ = ["Screen", "write_line"]
 

@@ -8,9 +8,9 @@ from typing import Any
 
 from fsm_agent.cli.words import shown
 from fsm_agent.core.gate import Toolbox
-from fsm_agent.core.plain import short
 from fsm_agent.core.redact import without_secrets
 from fsm_agent.core.run import Run
+from fsm_agent.core.short_text import short
 
 _COLUMNS = 80
 _UNSAID = frozenset({"run_started", "call_started", "call_finished", "call_reused", "call_refused"})

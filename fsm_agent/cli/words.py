@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+from fsm_agent.core.short_text import printable
+
 
 def shown(text: object, limit: int = 200) -> str:
     """Return a text in one line of at most `limit` printable characters; the rest of it as escapes, and cut by a ``…``."""
-    whole = str(text)
-    cut = whole[: limit + 1]
-    if not cut.isprintable():
-        cut = "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in cut)
+    cut = printable(str(text)[: limit + 1])
     return cut if len(cut) <= limit else cut[: max(limit - 1, 0)] + "…"

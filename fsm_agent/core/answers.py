@@ -6,7 +6,7 @@ from typing import Any
 
 import attrs
 
-from fsm_agent.core.plain import cut, dumps, short
+from fsm_agent.core.plain import cut, dumps, short, storable
 from fsm_agent.core.run import Call, Run, Stop
 from fsm_agent.core.values import Status, StopReason
 
@@ -127,7 +127,7 @@ def _findings(found: list[Call]) -> str:
 
 
 def _piece(value: Any) -> str:
-    return cut(value if isinstance(value, str) else dumps(value), _PIECE)
+    return cut(value if isinstance(value, str) else dumps(storable(value)), _PIECE)
 
 
 def _unknowns(run: Run, stop: Stop) -> tuple[str, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fsm_agent.core.gate import Toolbox
+from fsm_agent.core.gate import Toolbox, refuse
 from fsm_agent.core.run import Call, Run
 from fsm_agent.core.setup import Setup
 from fsm_agent.core.stops import explain
@@ -13,11 +13,20 @@ from fsm_agent.core.values import EffectClass
 def stop_here(setup: Setup, run: Run) -> None:
     """Explain the stop; where a closing turn is due and possible it is asked for, else the run is over."""
     if run.open_calls:
+        _settle_unbegun(run)
         fold(run, setup.box)
     run.stop = explain(run, setup.table)
     run.closing = bool(run.closed) and _closing_turn(setup, run)
     if not run.closing:
         finish(run, run.stop.reason)
+
+
+def _settle_unbegun(run: Run) -> None:
+    """Settle what was asked for and not begun when the run ended: every call gets one result."""
+    why = run.closed[0].reason if run.closed else run.stopping or "final"
+    for call in run.open_calls:
+        if call.ok is None:
+            refuse(run, call, f"skipped:{why}", "the run ended before the call was begun")
 
 
 def finish(run: Run, reason: str) -> None:

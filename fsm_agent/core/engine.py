@@ -8,15 +8,17 @@ from typing import Any
 import attrs
 
 from fsm_agent.core.checks import check_bounds
-from fsm_agent.core.effects import Effect
+from fsm_agent.core.effects import Effect, Wait
 from fsm_agent.core.ending import abandon, finish, stop_here
 from fsm_agent.core.errors import CannotResume, LimitsError, TableError, WrongEvent
 from fsm_agent.core.events import Cancelled, Event, Resumed, Started, Stopped, Waited
 from fsm_agent.core.limits import Limits
-from fsm_agent.core.run import Call, Run
+from fsm_agent.core.plain import plain_copy, short
+from fsm_agent.core.redact import seal_journal
+from fsm_agent.core.run import Call, Run, Stop
 from fsm_agent.core.setup import Setup
-from fsm_agent.core.stops import note_closed
-from fsm_agent.core.values import StopReason
+from fsm_agent.core.stops import note_closed, still_closed, with_all_closed
+from fsm_agent.core.values import EffectClass, StopReason
 from fsm_agent.core.work import begin
 
 # Ends that need no raise: whoever stopped the run, or failed it, may let it go on.
@@ -58,7 +60,8 @@ class Engine:
         )
         if fields:
             run.fields.update(fields)
-            run.first_fields.update(fields)
+            # What a replay starts from stays as it was, whatever the run's work does to its fields.
+            run.first_fields = plain_copy(dict(fields))
         run.trace.append(("run_started", 0.0, run_id, None))
         outcome = self._enter(run)
         if outcome is not None:
@@ -81,16 +84,20 @@ class Engine:
                 f"run {run.id!r} is over ({run.stop.reason.value}) and was told {type(event).__name__}; resume it first"
             )
         before, waited, rows = run.spent_s, run.waited_s, len(run.trace)
+        kind = type(event)
+        if kind is Cancelled or kind is Stopped:
+            self._stop_midway(run, event, now)
+            if run.unsealed:
+                seal_journal(run)
+            return
+        if kind is Waited:
+            until = self._waited_for(run)
+            now = until if now is None else now
         if now is not None and now > before:
             run.spent_s = now
-        kind = type(event)
         if kind is Waited:
             run.waited_s += run.spent_s - before
             run.trace.append(("waiting", before, run.id, run.spent_s - before))
-        elif kind is Cancelled or kind is Stopped:
-            run.journal.append((run.spent_s, event))
-            self._stop_midway(run, event)
-            return
         setup = self.setup
         try:
             outcome = setup.works[run.state].tell(setup, run, event)
@@ -101,6 +108,11 @@ class Engine:
         run.journal.append((run.spent_s, event))
         if outcome is not None:
             self._advance(run, outcome)
+        elif run.stop is not None:
+            # The closing turn took a turn and time of its own, which a raise has to make good too.
+            run.stop = with_all_closed(run, setup.table, run.stop)
+        if run.unsealed:
+            seal_journal(run)
 
     def begin(self, run: Run, calls: Sequence[Call], now: float | None = None) -> None:
         """Note that the bodies of these open calls may run from now on; the same as telling Started, without its checks."""
@@ -124,10 +136,9 @@ class Engine:
             check_bounds(self.setup.table, limits)
         except (LimitsError, TableError) as error:
             raise CannotResume(f"run {run.id!r} cannot go on: {error}") from error
-        short = [name for name, value in stop.raise_to.items() if not _reaches(getattr(limits, name), value)]
-        if short:
-            need = ", ".join(f"{name}={value}" for name, value in stop.raise_to.items())
-            raise CannotResume(f"run {run.id!r} stays closed by {', '.join(short)}; it goes on with {need}")
+        if closed := still_closed(run, stop, limits):
+            need = ", ".join(f"{name}={short(value, 40)}" for name, value in stop.raise_to.items())
+            raise CannotResume(f"run {run.id!r} stays closed by {', '.join(closed)}; it goes on with {need}")
         self.go_on(run, limits)
 
     def go_on(self, run: Run, limits: Limits) -> None:
@@ -141,22 +152,30 @@ class Engine:
         run.resumed += 1
         run.stop, run.stopping, run.closed, run.closing_text, run.note = None, None, [], "", ""
         self.setup.machine.rewind(run, stop.state)
-        self._reopen(run, stop.outcome)
+        self._reopen(run, stop)
         outcome = stop.outcome or self._enter(run)
         if outcome is not None:
             self._advance(run, outcome)
 
-    def _reopen(self, run: Run, outcome: str) -> None:
+    def _reopen(self, run: Run, stop: Stop) -> None:
         """Take up again the calls of the last turn: those a repair was due for, or those that were cut off."""
-        turn = [call for call in run.calls if call.turn == run.turns]
-        cut_off = not outcome and any(call.error == "cancelled" for call in turn)
-        if not cut_off and not (outcome == "failed" and run.repair_due):
+        last = run.calls[-1].turn if run.calls else 0
+        turn = [call for call in run.calls if call.turn == last]
+        cut_off = [] if stop.outcome else [call for call in turn if self._may_begin_again(call, stop)]
+        if not cut_off and not (stop.outcome == "failed" and run.repair_due):
             return
-        run.calls = [call for call in run.calls if call.turn != run.turns]
+        run.calls = [call for call in run.calls if call.turn != last]
         run.open_calls = turn
-        for call in turn:
-            if call.error == "cancelled":
-                call.ok, call.error, call.detail, call.counted, call.started = None, "", "", False, False
+        for call in cut_off:
+            call.ok, call.error, call.detail, call.counted, call.started = None, "", "", False, False
+
+    def _may_begin_again(self, call: Call, stop: Stop) -> bool:
+        """Whether the stop alone kept a call from its result, and a body of it that had begun may be begun again."""
+        words = {"cancelled", *(f"skipped:{guard.reason.value}" for guard in stop.closed)}
+        if call.error not in words:
+            return False
+        tool = self.setup.box.get(call.tool)
+        return not call.started or (tool is not None and tool.effect in (EffectClass.PURE, EffectClass.IDEMPOTENT))
 
     def _advance(self, run: Run, outcome: str) -> None:
         fire, finals = self.setup.machine.fire, self.setup.finals
@@ -177,21 +196,32 @@ class Engine:
         run.trace.append(("state_entered", run.spent_s, state, None))
         return self.setup.works[state].enter(self.setup, run)
 
-    def _stop_midway(self, run: Run, event: Event) -> None:
-        if run.closing:
-            finish(run, run.stop.reason if run.stop is not None else "")
+    def _waited_for(self, run: Run) -> float:
+        effect = self.ask(run)
+        if not isinstance(effect, Wait):
+            raise WrongEvent(f"run {run.id!r} was told Waited in state {run.state!r} and waits for no time to pass")
+        return effect.until_s
+
+    def _stop_midway(self, run: Run, event: Event, now: float | None) -> None:
+        reason = StopReason.CANCELLED
+        if isinstance(event, Stopped):
+            try:
+                reason = StopReason(event.reason)
+            except ValueError:
+                raise WrongEvent(f"run {run.id!r} was told Stopped({short(event.reason, 40)}), which is no stop reason") from None
+        if now is not None and now > run.spent_s:
+            run.spent_s = now
+        run.journal.append((run.spent_s, event))
+        if run.stop is not None:
+            finish(run, run.stop.reason)
+            run.stop = with_all_closed(run, self.setup.table, run.stop)
             return
         for call in run.open_calls:
             if call.ok is None:
                 abandon(run, self.setup.box, call)
-        run.stopping = StopReason(event.reason) if isinstance(event, Stopped) else StopReason.CANCELLED
-        run.note, run.closed = getattr(event, "detail", ""), []
+        run.stopping, run.note, run.closed = reason, getattr(event, "detail", ""), []
         if "stopped" in self.setup.machine.outcomes(run.state):
             self._advance(run, "stopped")
         else:
             run.came_by = (run.state, "stopped")
             stop_here(self.setup, run)
-
-
-def _reaches(limit: Any, needed: Any) -> bool:
-    return limit is None or (needed is not None and bool(limit >= needed))

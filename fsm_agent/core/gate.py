@@ -6,16 +6,25 @@ room, the call is no forbidden repetition. Memory, breaker and body come after i
 
 from __future__ import annotations
 
-import json
+import string
 from collections.abc import Collection, Mapping
 from typing import Any, Protocol
 
+import attrs
+
+from fsm_agent.core.guards import time_left
+from fsm_agent.core.decoding import decoded
 from fsm_agent.core.keys import call_key, key_args, loop_key
 from fsm_agent.core.plain import short
-from fsm_agent.core.redact import redacted
+from fsm_agent.core.redact import MARK, is_sealed, redacted, sealed
+from fsm_agent.core.results import RETRYABLE
 from fsm_agent.core.run import Call, ClosedGuard, Run
+from fsm_agent.core.stops import closed_guard, consumers
 from fsm_agent.core.tools import Tool
-from fsm_agent.core.values import Policy, StopReason
+from fsm_agent.core.values import Fault, Policy, StopReason
+
+_MOST_FAULTS = 100
+_TAG = string.ascii_letters + string.digits
 
 
 class Toolbox(Protocol):
@@ -35,33 +44,6 @@ def allowed_now(run: Run, box: Toolbox, allowed: Collection[str] | None) -> tupl
     if limits.max_same_tool_calls is None:
         return tuple(names)
     return tuple(name for name in names if (most := limits.for_tool(name)) is None or counts.get(name, 0) < most)
-
-
-def decoded(args: Any) -> Any:
-    """Arguments as an object where that takes no guessing, else as they came.
-
-    None and blank text mean no arguments. JSON text is decoded, also inside a code fence, and once more when it is a JSON
-    string that holds an object.
-    """
-    if type(args) is dict:
-        return args
-    if args is None:
-        return {}
-    if not isinstance(args, str):
-        return args
-    text: Any = args.strip()
-    if not text:
-        return {}
-    if text.startswith("```") and text.endswith("```"):
-        text = text[3:-3].removeprefix("json").strip()
-    for _ in range(2):
-        if not isinstance(text, str):
-            break
-        try:
-            text = json.loads(text)
-        except (ValueError, RecursionError):
-            return args
-    return {} if text is None else text if isinstance(text, Mapping) else args
 
 
 def admit_turn(run: Run, box: Toolbox, allowed: Collection[str] | None, policy: Policy) -> None:
@@ -88,7 +70,6 @@ def _admit(
         return
     args = call.args = decoded(call.args)
     tool = box.get(call.tool)
-    run.tried.append((call.tool, args))
     if tool is None:
         _refuse_request(run, call, None, policy, "args:unknown_tool", _menu(run, box, allowed, policy))
         return
@@ -96,6 +77,9 @@ def _admit(
         _refuse_request(run, call, tool, policy, "refused:not_allowed", _menu(run, box, allowed, policy))
         return
     fault = tool.args.first_fault(args) if tool.args is not None else "" if isinstance(args, Mapping) else "type:args"
+    if tool.secret:
+        call.secret = tuple(sorted(tool.secret))
+        fault = fault and _first_open_fault(tool, args, fault)
     if fault:
         # What would have worked is for whoever decides again; where nobody does, the reason alone is enough.
         detail = fault_list(tool, args) if policy.redecide else ""
@@ -110,11 +94,12 @@ def _admit(
         refuse(run, call, "refused:budget:max_same_tool_calls", f"{call.tool} may be called {most} times in a run")
         return
     if limits.max_tool_calls is not None and run.tool_calls >= limits.max_tool_calls:
-        _close(run, "calls_left", "max_tool_calls", limits.max_tool_calls, run.tool_calls, StopReason.MAX_TOOL_CALLS)
+        calls = consumers(run, "max_tool_calls")
+        _close(run, "calls_left", "max_tool_calls", limits.max_tool_calls, run.tool_calls, StopReason.MAX_TOOL_CALLS, calls)
         refuse(run, call, "skipped:max_tool_calls", f"at most {limits.max_tool_calls} calls run")
         return
     if limits.deadline_s is not None and (until := limits.work_until_s) is not None and run.spent_s >= until:
-        _close(run, "time_left", "deadline_s", until, run.spent_s, StopReason.DEADLINE)
+        _note(run, closed_guard(run, time_left))
         refuse(run, call, "skipped:deadline", "the time for calls is used up")
         return
     watches = limits.max_same_call is not None or limits.dedup_window is not None
@@ -122,6 +107,7 @@ def _admit(
         refuse(run, call, "refused:duplicate", "the same call was made before and is not run again")
         return
     call.admitted = True
+    run.tried.append((call.tool, args))
     call.source = tool.source
     run.tool_calls += 1
     run.tool_counts[call.tool] = called + 1
@@ -137,16 +123,36 @@ def _menu(run: Run, box: Toolbox, allowed: Collection[str] | None, policy: Polic
     return f"tools allowed in state {run.state}: {', '.join(allowed_now(run, box, allowed)) or 'none'}"
 
 
+def _first_open_fault(tool: Tool, args: Any, fault: str) -> str:
+    """The first fault that is not a seal's: where a secret was, its seal keeps any contract, so that a replay goes alike."""
+    if not isinstance(args, Mapping) or tool.args is None or not any(is_sealed(args.get(name)) for name in tool.secret):
+        return fault
+    faults = (one.reason for one in tool.args.faults(args) if not (one.path and is_sealed(args.get(one.path[0]))))
+    return next(faults, "")
+
+
 def fault_list(tool: Tool, args: Any) -> str:
-    """Every fault of the arguments, with its place and what was expected, secrets redacted."""
+    """Every fault of the arguments, with its place and what was expected, secrets redacted; beyond 100 they are counted."""
     if tool.args is None:
         return "arguments must be an object"
-    return redacted("; ".join(map(str, tool.args.faults(args)[:20])), tool.secret, args)
+    faults = tool.args.faults(args)
+    told = [str(_hidden(fault, tool, args) if tool.secret else fault) for fault in faults[:_MOST_FAULTS]]
+    if len(faults) > _MOST_FAULTS:
+        told.append(f"and {len(faults) - _MOST_FAULTS} more")
+    return redacted("; ".join(told), tool.secret, args)
+
+
+def _hidden(fault: Fault, tool: Tool, args: Any) -> Fault:
+    # What came is told shortened, and the rest of a secret would not be found in it again.
+    whole = not isinstance(args, Mapping) or not fault.path
+    return attrs.evolve(fault, got=MARK) if whole or fault.path[0] in tool.secret else fault
 
 
 def refuse(run: Run, call: Call, error: str, detail: str = "") -> None:
-    """Settle a call without running it; `error` is its stable word."""
+    """Settle a call without running it; `error` is its stable word. One that is skipped was not tried."""
     call.ok, call.error, call.detail = False, error, detail
+    if not error.startswith("skipped:"):
+        run.tried.append((call.tool, call.args))
     run.errors.append(error)
     run.trace.append(("call_refused", run.spent_s, call.id, error))
 
@@ -161,11 +167,7 @@ def _refuse_request(run: Run, call: Call, tool: Tool | None, policy: Policy, err
 def _repeats(run: Run, call: Call, tool: Tool | None, policy: Policy) -> bool:
     """Count one request of the call's key; true when the policy does not let it run again."""
     most, window = run.limits.max_same_call, run.limits.dedup_window
-    identity = tool.identity if tool is not None else None
-    args = call.args
-    if tool is not None and tool.args is not None and isinstance(args, Mapping):
-        args = tool.args.with_defaults(args)
-    call.key = loop_key(call.tool, key_args(args, identity))
+    call.key = loop_key(call.tool, _same_args(run, tool, call.args))
     before = run.requests.get(call.key, 0)
     run.requests[call.key] = before + 1
     if tool is not None and tool.polling:
@@ -173,7 +175,7 @@ def _repeats(run: Run, call: Call, tool: Tool | None, policy: Policy) -> bool:
     if window is not None:
         before = run.window.count(call.key)
     allowed = 1 if most is None or policy.duplicates == "first" else most
-    if before < allowed:
+    if before < allowed or (before := before - _failed_for_now(run, call.key, window)) < allowed:
         return False
     if policy.duplicates in ("stop", "first"):
         limit = "dedup_window" if most is None else "max_same_call"
@@ -182,25 +184,48 @@ def _repeats(run: Run, call: Call, tool: Tool | None, policy: Policy) -> bool:
     return True
 
 
+def _same_args(run: Run, tool: Tool | None, args: Any) -> object:
+    """The arguments that make two calls the same: defaults filled in, or those that the contract names as identity."""
+    if tool is None:
+        return args
+    if tool.args is not None and isinstance(args, Mapping):
+        args = tool.args.with_defaults(args)
+    if tool.secret:
+        args = sealed(args, tool.secret, run.id)
+    return key_args(args, tool.identity)
+
+
+def _failed_for_now(run: Run, key: str, window: int | None) -> int:
+    """How many of the earlier calls of this key asked to be tried again: the next one is a retry, no repetition (002)."""
+    calls = run.calls if window is None else [call for call in run.calls if call.admitted][-window:]
+    return sum(call.key == key and call.result_class in RETRYABLE for call in calls)
+
+
 def _close(
     run: Run, guard: str, limit: str, allowed: float, used: float, reason: StopReason, calls: tuple[str, ...] = ()
 ) -> None:
-    run.closed.append(
-        ClosedGuard(guard=guard, limit=limit, allowed=allowed, used=used, opens_at=used + 1, reason=reason, calls=calls)
-    )
-    run.trace.append(("guard_closed", run.spent_s, guard, reason.value))
+    _note(run, ClosedGuard(guard=guard, limit=limit, allowed=allowed, used=used, opens_at=used + 1, reason=reason, calls=calls))
+
+
+def _note(run: Run, closed: ClosedGuard) -> None:
+    run.closed.append(closed)
+    run.trace.append(("guard_closed", run.spent_s, closed.guard, closed.reason.value))
 
 
 def _share(run: Run, box: Toolbox) -> None:
-    """Let identical pure calls of the turn share the run of the first of them."""
+    """Let identical pure calls of the turn share the run of the first of them, up to the next call with effects."""
     leaders: dict[str, str] = {}
     for call in run.open_calls:
         if call.ok is not None or not call.admitted or call.started:
             continue
         tool = box.get(call.tool)
-        if tool is None or not tool.pure or tool.polling:
+        if tool is None or not tool.pure:
+            # What was read before this call may be different after it.
+            leaders.clear()
             continue
-        leader = leaders.setdefault(call_key(call.tool, call.args), call.id)
+        if tool.polling:
+            continue
+        leader = leaders.setdefault(call_key(call.tool, _same_args(run, tool, call.args)), call.id)
         call.leader = "" if leader == call.id else leader
 
 

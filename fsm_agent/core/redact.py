@@ -1,28 +1,130 @@
-"""Keeping the secrets that a contract declares out of what people read."""
+"""Keeping the secrets that a contract declares out of what people read and out of what is written down.
+
+A secret argument is needed until its call is settled. Then the run keeps a seal of it: equal secrets of one run have equal
+seals, so that repetitions are still told, and nothing else can be read from it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+import json
+import re
+from collections.abc import Collection, Iterator, Mapping
+import hashlib
 from typing import Any
 
+import attrs
+
+from fsm_agent.core.keys import call_key
+from fsm_agent.core.decoding import decoded
+from fsm_agent.core.events import Decided
+from fsm_agent.core.run import Call, Run
+
 MARK = "[redacted]"
+_SEAL = "[redacted "
+_SHORTEST = 3
+_MOST_PARTS = 10_000
 
 
 def redacted(text: str, secret: Collection[str], args: Any) -> str:
-    """The text without the values of secret arguments; values of fewer than three characters stay, they say nothing."""
-    if not secret or not isinstance(args, Mapping):
+    """The text without the values of secret arguments, nested ones and their escaped spellings too.
+
+    What has fewer than three characters stays: it says nothing.
+    """
+    if not secret or not text or not isinstance(args, Mapping):
         return text
-    for name in secret:
-        value = args.get(name)
-        if isinstance(value, str) and len(value) >= 3:
-            text = text.replace(value, MARK)
-        elif isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 10**300:
-            text = text.replace(str(value), MARK) if len(str(value)) >= 3 else text
-    return text
+    spellings = {spelling for name in secret for value in _parts(_value(args, name)) for spelling in _spellings(value)}
+    if not spellings:
+        return text
+    # In one pass with the longest first, so that a short secret leaves no rest of a longer one and none touches a mark.
+    return re.sub("|".join(map(re.escape, sorted(spellings, key=len, reverse=True))), MARK, text)
 
 
 def without_secrets(args: Any, secret: Collection[str]) -> Any:
-    """The arguments with the secret ones marked, for everything that is shown or written down."""
+    """The arguments with the secret ones marked, for everything that is shown or written down.
+
+    Arguments that are no mapping are marked as a whole: nobody can say which part of them is the secret one.
+    """
+    if not secret:
+        return args
+    if not isinstance(args, Mapping):
+        return MARK
+    return {name: MARK if name in secret else value for name, value in args.items()}
+
+
+def _value(args: Mapping[str, Any], name: str) -> Any:
+    try:
+        return args.get(name)
+    except Exception:
+        return None
+
+
+def _parts(value: Any) -> Iterator[Any]:
+    """The leaves of a value, keys of its mappings included; bounded, so that one that holds itself ends."""
+    todo, left = [value], _MOST_PARTS
+    while todo and left:
+        left -= 1
+        part = todo.pop()
+        if isinstance(part, dict):
+            todo += [*part.keys(), *part.values()]
+        elif isinstance(part, list | tuple | set | frozenset):
+            todo += part
+        else:
+            yield part
+
+
+def _spellings(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        if len(value) >= _SHORTEST:
+            yield from (value, repr(value)[1:-1], json.dumps(value)[1:-1])
+    elif isinstance(value, int | float) and not isinstance(value, bool):
+        try:
+            text = str(value)
+        except ValueError:
+            # An integer beyond Python's digit limit is written out nowhere.
+            return
+        if len(text) >= _SHORTEST:
+            yield text
+    elif isinstance(value, bytes) and len(value) >= _SHORTEST:
+        yield repr(value)[2:-1]
+
+
+def is_sealed(value: Any) -> bool:
+    """True for the seal of a secret."""
+    return isinstance(value, str) and value.startswith(_SEAL) and value.endswith("]")
+
+
+def sealed(args: Any, secret: Collection[str], run_id: str) -> Any:
+    """The arguments with a seal in place of each secret one."""
     if not secret or not isinstance(args, Mapping):
         return args
-    return {name: MARK if name in secret else value for name, value in args.items()}
+    return {name: _seal(value, run_id) if name in secret else value for name, value in args.items()}
+
+
+def _seal(value: Any, run_id: str) -> str:
+    if is_sealed(value):
+        return str(value)
+    text = call_key(run_id, (value,)).encode("utf-8", "backslashreplace")
+    return f"{_SEAL}{hashlib.blake2b(text, digest_size=4).hexdigest()}]"
+
+
+def seal_call(run: Run, call: Call) -> None:
+    """Seal the secrets of a settled call, wherever the run holds them but for its journal."""
+    run.tried = [
+        (tool, sealed(args, call.secret, run.id)) if args is call.args or args == call.args else (tool, args)
+        for tool, args in run.tried
+    ]
+    call.args = sealed(call.args, call.secret, run.id)
+    run.unsealed[call.tool] = list(call.secret)
+
+
+def seal_journal(run: Run) -> None:
+    """Seal the secrets of the turn that was just folded in the decision that asked for it."""
+    tools, run.unsealed = run.unsealed, {}
+    for _, event in reversed(run.journal):
+        if isinstance(event, Decided):
+            calls = tuple(
+                attrs.evolve(call, args=sealed(decoded(call.args), tools[call.tool], run.id)) if call.tool in tools else call
+                for call in event.decision.calls
+            )
+            event.decision = attrs.evolve(event.decision, calls=calls)
+            return

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import zlib
 from collections.abc import Mapping
 from typing import Any
 
 import attrs
 
+from fsm_agent.core.decoding import strict_json
 from fsm_agent.core.plain import storable
 from fsm_agent.core.tools import Tool
 from fsm_agent.core.values import EffectClass, ResultClass, Verdict
@@ -38,7 +38,7 @@ def read_value(tool: Tool, value: Any, verdict: Verdict | None = None, explain: 
     """
     if tool.decode_json and isinstance(value, str | bytes):
         try:
-            value = json.loads(value)
+            value = strict_json(value)
         except (ValueError, RecursionError):
             return _judged(Reading(False, None, "result:not_json", "the tool's contract promises JSON text"), verdict)
     if tool.returns is not None and (fault := tool.returns.first_fault(value)):

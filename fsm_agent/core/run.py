@@ -48,6 +48,7 @@ class Call:
     observation: str = ""
     source: str = ""
     counted: bool = False
+    secret: tuple[str, ...] = ()
 
 
 @attrs.frozen(kw_only=True)
@@ -153,6 +154,7 @@ class Run:
     fields: dict[str, Any] = attrs.field(factory=dict)
     first_fields: dict[str, Any] = attrs.field(factory=dict)
 
+    unsealed: dict[str, list[str]] = attrs.field(factory=dict)
     call_ids: dict[str, bool] = attrs.field(factory=dict)
     tried: list[tuple[str, Any]] = attrs.field(factory=list)
     errors: list[str] = attrs.field(factory=list)

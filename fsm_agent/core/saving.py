@@ -1,14 +1,16 @@
-"""A run as text and back: strict JSON, equal after the round trip, and refused with a reason where it is no run of this machine."""
+"""A run as text and back: strict JSON, equal after the round trip, refused with a reason where it is no such run."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, get_args
+from functools import cache
+from types import UnionType
+from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import attrs
 
 from fsm_agent.core import events
-from fsm_agent.core.errors import SavedRunError
+from fsm_agent.core.errors import FsmAgentError, SavedRunError
 from fsm_agent.core.limits import Limits
 from fsm_agent.core.plain import dumps, from_json, loads, short, to_json
 from fsm_agent.core.run import Call, ClosedGuard, Run, Stop
@@ -35,14 +37,9 @@ def load(text: object, setup: Setup) -> Run:
     saved = loads(text, "saved run")
     if not isinstance(saved, dict) or saved.get("format") != FORMAT:
         raise SavedRunError(f"the text is no saved run; a saved run is an object whose format is {FORMAT!r}")
-    if saved.get("version") != VERSION:
+    if type(saved.get("version")) is not int or saved["version"] != VERSION:
         raise SavedRunError(f"the saved run has version {short(saved.get('version'), 40)}; this library reads version {VERSION}")
-    try:
-        run: Run = _record_in(Run, saved.get("run"), "run")
-    except SavedRunError:
-        raise
-    except (TypeError, ValueError, KeyError, AttributeError, RecursionError) as error:
-        raise SavedRunError(f"the saved run cannot be read: {type(error).__name__}: {short(error, 200)}") from error
+    run: Run = _record_in(Run, saved.get("run"), "run")
     _check(run, setup)
     return run
 
@@ -55,9 +52,20 @@ def _check(run: Run, setup: Setup) -> None:
         )
     if run.state not in setup.works:
         raise SavedRunError(f"run {run.id!r} is in state {run.state!r}, which machine {setup.table.name!r} does not have")
-    for call in run.open_calls:
+    known = {call.id for call in run.open_calls}
+    for n, call in enumerate(run.open_calls):
         if call.ok is None and call.admitted and setup.box.get(call.tool) is None:
             raise SavedRunError(f"run {run.id!r} waits for the tool {call.tool!r}, which is not among {_names(setup)}")
+        if call.leader and call.leader not in known:
+            raise SavedRunError(f"run/open_calls/{n}/leader: there is no open call {call.leader!r}")
+    if run.stop is None and (run.closing or run.state in setup.finals):
+        raise SavedRunError(f"run/stop: run {run.id!r} is at its end in state {run.state!r} and does not say why")
+    if run.done:
+        return
+    try:
+        setup.works[run.state].ask(setup, run)
+    except Exception as error:
+        raise SavedRunError(f"run {run.id!r} cannot go on in state {run.state!r}: {short(error, 200)}") from error
 
 
 def _names(setup: Setup) -> str:
@@ -68,7 +76,9 @@ Shape = tuple[Callable[[Any, str], Any], Callable[[Any, str], Any]]
 
 
 def _record_out(record: Any, where: str) -> dict[str, Any]:
-    shapes = _SHAPES[type(record)]
+    shapes = _SHAPES.get(type(record))
+    if shapes is None:
+        raise SavedRunError(f"{where}: a {type(record).__name__} cannot be saved; its kind of record is not the library's own")
     return {
         field.name: shapes.get(field.name, _PLAIN)[0](getattr(record, field.name), f"{where}/{field.name}")
         for field in attrs.fields(type(record))
@@ -76,7 +86,7 @@ def _record_out(record: Any, where: str) -> dict[str, Any]:
     }
 
 
-def _record_in(kind: type[Any], saved: Any, where: str) -> Any:
+def _record_in(kind: Any, saved: Any, where: str) -> Any:
     if not isinstance(saved, dict):
         raise SavedRunError(f"{where}: expected an object, got {short(saved, 60)}")
     fields = {field.name: field for field in attrs.fields(kind) if field.name not in _LEFT_OUT}
@@ -84,33 +94,62 @@ def _record_in(kind: type[Any], saved: Any, where: str) -> Any:
     if wrong:
         raise SavedRunError(f"{where}: {'unknown' if wrong[0] in saved else 'missing'} key {wrong[0]!r}")
     shapes = _SHAPES[kind]
+    hints = _hints(kind)
     made: dict[str, Any] = {}
-    for name, field in fields.items():
+    for name in fields:
         value = shapes.get(name, _PLAIN)[1](saved[name], f"{where}/{name}")
-        wanted = _BASIC.get(str(field.type))
-        if wanted is not None and type(value) not in wanted:
-            raise SavedRunError(f"{where}/{name}: expected {field.type}, got {short(value, 60)}")
+        if name in hints and not _fits(hints[name], value):
+            raise SavedRunError(f"{where}/{name}: expected {_said(hints[name])}, got {short(value, 60)}")
         made[name] = value
-    return kind(**made)
+    try:
+        return kind(**made)
+    except (FsmAgentError, TypeError, ValueError) as error:
+        raise SavedRunError(f"{where}: {short(str(error), 300)[1:-1]}") from error
 
 
-# The types that are checked when a text is read; whatever else a field may hold is checked by its shape.
-_BASIC: Mapping[str, tuple[type, ...]] = {
-    "str": (str,),
-    "int": (int,),
-    "bool": (bool,),
-    "float": (float, int),
-    "bool | None": (bool, type(None)),
-    "str | None": (str, type(None)),
-    "list[str]": (list,),
-    "dict[str, int]": (dict,),
-    "dict[str, bool]": (dict,),
-    "dict[str, Any]": (dict,),
-    "tuple[str, str]": (tuple,),
-    "tuple[str, ...]": (tuple,),
-    "list[TraceRow]": (list,),
-    "list[tuple[str, Any]]": (list,),
+# What deciders and verifiers say is kept as they said it, whatever its types; the engine reads it with that in mind.
+_AS_SAID: Mapping[type[Any], frozenset[str]] = {
+    Call: frozenset({"intent", "reason"}),
+    Decision: frozenset({"text", "citations", "question", "finish"}),
+    Judgement: frozenset({"decision", "reason"}),
+    Run: frozenset({"note", "empties"}),
+    Stop: frozenset({"detail"}),
+    ToolCall: frozenset({"tool", "id", "intent", "reason", "changed"}),
+    Usage: frozenset({"input_tokens", "output_tokens", "cost"}),
+    Verdict: frozenset({"reason", "retry_after_s"}),
 }
+
+
+@cache
+def _hints(kind: Any) -> Mapping[str, Any]:
+    """The types of a record's fields that are checked when a text is read."""
+    said = _AS_SAID.get(kind, frozenset())
+    return {name: hint for name, hint in get_type_hints(kind).items() if name not in said}
+
+
+def _fits(hint: Any, value: Any) -> bool:
+    if hint is Any:
+        return True
+    origin, parts = get_origin(hint), get_args(hint)
+    if origin is None:
+        return type(value) in (int, float) if hint is float else type(value) is hint
+    if origin is UnionType or origin is Union:
+        return any(_fits(part, value) for part in parts)
+    if origin is tuple:
+        if type(value) is not tuple:
+            return False
+        if parts[-1] is Ellipsis:
+            return all(_fits(parts[0], item) for item in value)
+        return len(value) == len(parts) and all(map(_fits, parts, value))
+    if origin is list:
+        return type(value) is list and all(_fits(parts[0], item) for item in value)
+    return type(value) is dict and all(_fits(parts[0], key) and _fits(parts[1], item) for key, item in value.items())
+
+
+def _said(hint: Any) -> str:
+    return hint.__name__ if isinstance(hint, type) and get_origin(hint) is None else str(hint)
+
+
 _PLAIN: Shape = (lambda value, where: to_json(value, where), lambda saved, where: from_json(saved, where))
 
 
@@ -153,9 +192,12 @@ def _journal_out(journal: list[tuple[float, Any]], where: str) -> list[Any]:
 def _journal_in(saved: Any, where: str) -> list[tuple[float, Any]]:
     journal: list[tuple[float, Any]] = []
     for n, entry in enumerate(_listed(saved, where)):
-        if not isinstance(entry, list) or len(entry) != 3 or entry[1] not in _EVENTS:
+        if not isinstance(entry, list) or len(entry) != 3 or type(entry[1]) is not str or entry[1] not in _EVENTS:
             raise SavedRunError(f"{where}/{n}: expected [time, event, fields], got {short(entry, 80)}")
-        journal.append((from_json(entry[0]), _record_in(_EVENTS[entry[1]], entry[2], f"{where}/{n}")))
+        at = from_json(entry[0], f"{where}/{n}/0")
+        if not _fits(float, at):
+            raise SavedRunError(f"{where}/{n}/0: expected seconds, got {short(at, 60)}")
+        journal.append((at, _record_in(_EVENTS[entry[1]], entry[2], f"{where}/{n}")))
     return journal
 
 

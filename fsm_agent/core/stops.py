@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Iterator
 from typing import Any
 
-from fsm_agent.core.guards import Guard, Opaque, Spending, spendings
+import attrs
+
+from fsm_agent.core.guards import (
+    AllOf,
+    Guard,
+    Opaque,
+    Spending,
+    cost_left,
+    spendings,
+    time_left,
+    tokens_left,
+    turns_left,
+)
+from fsm_agent.core.limits import Limits
 from fsm_agent.core.run import Call, ClosedGuard, Run, Stop
-from fsm_agent.core.table import Table
+from fsm_agent.core.table import Row, Table
 from fsm_agent.core.values import ResultClass, StopReason
 
 # What a final state means when no guard was closed and nothing else said why.
@@ -49,6 +63,8 @@ def note_closed(run: Run, guards: Iterable[Guard]) -> None:
     for guard in guards:
         if type(guard) is not Opaque:
             for closed in closed_among(run, (guard,)):
+                if any(known.guard == closed.guard for known in run.closed):
+                    continue
                 run.closed.append(closed)
                 run.trace.append(("guard_closed", run.spent_s, closed.guard, closed.reason.value))
 
@@ -81,28 +97,73 @@ def _consumes(run: Run, call: Call, limit: str) -> bool:
 def explain(run: Run, table: Table) -> Stop:
     """Say why the run ends where it is; `run.came_by` is the state and outcome that led here."""
     state, outcome = run.came_by
-    if run.closed:
-        reason = run.closed[0].reason
-    elif run.stopping is not None:
-        reason = run.stopping
-    elif outcome in _BY_OUTCOME:
-        reason = _BY_OUTCOME[outcome]
-    elif run.draft is not None and run.draft.question:
-        reason = StopReason.QUESTION
-    else:
-        reason = StopReason.ANSWERED
-    if not run.closed and run.stopping is None:
+    if run.stopping is None and (not run.closed or (outcome == "stopped" and _fatal(run))):
         # The run came to an end of its own; there is nothing to raise and nowhere to go on.
-        return Stop(reason=reason, detail=run.note, state=state, outcome=outcome)
+        return Stop(reason=_own_reason(run, table, state, outcome), detail=run.note, state=state, outcome=outcome)
     on = _goes_on_by(table, state, outcome)
-    closed = list(run.closed)
-    if closed:
-        known = {guard.limit for guard in closed}
-        ahead = [guard for row in table.rows_of(state, on) for guard in row.guards]
-        closed += [guard for guard in closed_among(run, ahead) if guard.limit not in known]
-    return Stop(
-        reason=reason, detail=run.note, closed=tuple(closed), raise_to=joint_raise(run, closed), state=state, outcome=on
-    )
+    if run.stopping is not None and not run.closed:
+        return Stop(reason=run.stopping, detail=run.note, state=state, outcome=on)
+    stop = Stop(reason=run.closed[0].reason, detail=run.note, closed=tuple(run.closed), state=state, outcome=on)
+    return with_all_closed(run, table, stop)
+
+
+def _fatal(run: Run) -> bool:
+    last = run.calls[-1].turn if run.calls else 0
+    return any(call.result_class is ResultClass.FATAL for call in run.calls if call.turn == last)
+
+
+def _own_reason(run: Run, table: Table, state: str, outcome: str) -> StopReason:
+    if outcome in _BY_OUTCOME:
+        return _BY_OUTCOME[outcome]
+    if run.draft is not None and run.draft.question:
+        return StopReason.QUESTION
+    if run.draft is None and table.state(state).work == "verify" and not run.evidence():
+        # Nothing was said and nothing was found: that nobody objected makes no answer of it (seed 002).
+        return StopReason.NO_PROGRESS
+    return StopReason.ANSWERED
+
+
+def with_all_closed(run: Run, table: Table, stop: Stop) -> Stop:
+    """The stop with all that is closed by now where the run would go on, and the joint raise that opens it."""
+    if not stop.closed:
+        return stop
+    known = {guard.guard for guard in stop.closed}
+    closed = [guard if guard.calls else attrs.evolve(guard, calls=consumers(run, guard.limit)) for guard in stop.closed]
+    for guard in closed_among(run, _ahead(run, table, stop.state, stop.outcome)):
+        if guard.guard not in known:
+            known.add(guard.guard)
+            closed.append(guard)
+    return attrs.evolve(stop, closed=tuple(closed), raise_to=joint_raise(run, closed))
+
+
+def _ahead(run: Run, table: Table, state: str, on: str) -> Iterator[Guard]:
+    """The guards between a stopped run and the next thing that it asks for; rows that no raise can open are left out."""
+    landing = [] if on else [state]
+    for row in _openable(run, table.rows_of(state, on) if on else ()):
+        yield from row.guards
+        landing.append(row.target)
+        if table.state(row.target).work == "repair":
+            for later in _openable(run, table.rows_of(row.target, "repaired")):
+                yield from later.guards
+                landing.append(later.target)
+    if any(table.state(name).work in ("decide", "gather") for name in landing):
+        yield from (time_left, tokens_left, cost_left, turns_left)
+
+
+def _openable(run: Run, rows: Iterable[Row]) -> Iterator[Row]:
+    return (row for row in rows if not any(_shut(run, guard) for guard in row.guards))
+
+
+def _shut(run: Run, guard: Guard) -> bool:
+    """Whether a guard is closed for another reason than a limit."""
+    if isinstance(guard, Spending):
+        return False
+    if isinstance(guard, AllOf):
+        return any(_shut(run, part) for part in guard.guards)
+    try:
+        return not guard(run)
+    except Exception:
+        return True
 
 
 def _goes_on_by(table: Table, state: str, outcome: str) -> str:
@@ -114,11 +175,36 @@ def _goes_on_by(table: Table, state: str, outcome: str) -> str:
 
 
 def joint_raise(run: Run, closed: Iterable[ClosedGuard]) -> dict[str, Any]:
-    """The smallest new values of the limits that open all these guards."""
+    """New values of the limits that open all these guards; None where only switching a limit off does."""
     raises: dict[str, Any] = {}
     for guard in closed:
-        if guard.limit == "dedup_window":
+        least = guard.opens_at
+        if guard.limit == "max_steps":
+            # The end was a state entered too, and so is the one that the run goes on to.
+            least = max(least, run.steps + 1)
+        elif guard.limit == "deadline_s":
+            least = max(least, run.spent_s * 1.5)
+        before = raises.get(guard.limit, 0)
+        if guard.limit == "dedup_window" or before is None or (isinstance(least, float) and not math.isfinite(least)):
             raises[guard.limit] = None
         else:
-            raises[guard.limit] = max(raises.get(guard.limit, 0), guard.opens_at)
+            raises[guard.limit] = max(before, least)
     return raises
+
+
+def still_closed(run: Run, stop: Stop, limits: Limits) -> list[str]:
+    """The limits of a stop that would not let the run go on even so."""
+    return [guard.limit for guard in stop.closed if not _opens(run, guard, limits, stop.raise_to.get(guard.limit))]
+
+
+def _opens(run: Run, guard: ClosedGuard, limits: Limits, least: Any) -> bool:
+    allowed = getattr(limits, guard.limit)
+    if allowed is None:
+        return True
+    if isinstance(guard.used, float) and guard.allowed is not None and guard.used >= guard.allowed:
+        # A quantity that ran out: anything above what is used will do, also less than the raise that was proposed.
+        if guard.limit == "deadline_s":
+            until = limits.work_until_s
+            return until is None or until > run.spent_s
+        return bool(allowed > guard.used)
+    return least is not None and bool(allowed >= least)

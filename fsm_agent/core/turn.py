@@ -12,6 +12,7 @@ from fsm_agent.core.events import CallEvent, CircuitOpen, Lost, Raised, Returned
 from fsm_agent.core.gate import Toolbox
 from fsm_agent.core.keys import leaves, observation_key
 from fsm_agent.core.plain import storable
+from fsm_agent.core.redact import seal_call
 from fsm_agent.core.results import RETRYABLE, Reading, backoff_s, class_of, read_again, read_raised, read_value
 from fsm_agent.core.run import Call, ClosedGuard, Run
 from fsm_agent.core.tools import Tool
@@ -266,6 +267,8 @@ def fold(run: Run, box: Toolbox) -> str:
         if call.counted:
             continue
         call.counted = True
+        if call.secret:
+            seal_call(run, call)
         result_class = call.result_class
         tool = box.get(call.tool) if watches or result_class is ResultClass.EMPTY else None
         if result_class is ResultClass.FATAL:

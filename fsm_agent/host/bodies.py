@@ -1,34 +1,47 @@
-"""Running bodies: in the caller's thread, in threads of their own, or beside the tasks of a running event loop.
+"""Running bodies in the caller's thread, or beside each other in threads of their own.
 
-A thread cannot be killed, and a coroutine may refuse to be cancelled. A body that outlives its time is given up: its late
-result is dropped, and as long as it runs it keeps the turn of an exclusive tool, so that no other exclusive body
-overlaps it.
+A thread cannot be killed. One that outlives its time is given up: its late result is dropped, and as long as it runs it
+keeps the turn of an exclusive tool, so that no other exclusive body overlaps it.
 """
 
 from __future__ import annotations
 
 import contextvars
-import inspect
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Any
+from types import FunctionType, MethodType
+from typing import Any
+
+import attrs
 
 from fsm_agent.core.events import CallEvent
 from fsm_agent.host import perform
 from fsm_agent.host.perform import Performance
 
-if TYPE_CHECKING:
-    import asyncio
-
 # What passes through every driver untouched; a body's own cancellation is a failure of the body.
 PASSES = (KeyboardInterrupt, SystemExit)
 
 Told = Callable[[int, CallEvent], None]
-# A body's event, or what passes through; neither for one that was given up before it began.
-Outcome = tuple[CallEvent | None, BaseException | None]
+
+
+@attrs.frozen
+class Through:
+    """What passes through drivers, on its way out of a thread or task."""
+
+    error: BaseException
+
+
+@attrs.frozen
+class Left:
+    """What a body that is no coroutine function returned for an event loop to await."""
+
+    awaitable: Any
+
+
+Outcome = CallEvent | Through | Left | None
 
 
 def run_here(job: Performance) -> CallEvent:
@@ -46,33 +59,55 @@ def _here(job: Performance) -> CallEvent:
     except PASSES:
         raise
     except BaseException as error:
-        return perform.raised(tool, job.call, error, ran=perform.began(tool.fn, error))
-    if hasattr(value, "__await__"):
-        results: SimpleQueue[Outcome] = SimpleQueue()
-        _start(job, lambda: results.put(_outcome(job, lambda: _run_awaitable(value))))
-        event, error_through = results.get()
-        if event is None:
-            assert error_through is not None
-            raise error_through
-        return event
-    return perform.returned(tool, job.call, value)
+        return perform.raised(tool, job.call, error, ran=began(tool.fn, error))
+    if not hasattr(value, "__await__"):
+        return perform.returned(tool, job.call, value)
+    results: SimpleQueue[Outcome] = SimpleQueue()
+    start(job, lambda: results.put(outcome(job, lambda: _awaited(value))))
+    return event_of(results.get())
 
 
-def _outcome(job: Performance, body: Callable[[], Any]) -> Outcome:
+def outcome(job: Performance, body: Callable[[], Any]) -> Outcome:
+    """What became of a body: its event, what passes through, or what it left to be awaited."""
     try:
-        return perform.returned(job.tool, job.call, body()), None
+        value = body()
+        return value if type(value) is Left else perform.returned(job.tool, job.call, value)
     except PASSES as error:
-        return None, error
+        return Through(error)
     except BaseException as error:
-        return perform.raised(job.tool, job.call, error, ran=perform.began(job.tool.fn, error)), None
+        return perform.raised(job.tool, job.call, error, ran=began(job.tool.fn, error))
 
 
-def _called(job: Performance) -> Any:
+def event_of(result: Outcome) -> CallEvent:
+    """The event of a body; raises what passes through."""
+    if isinstance(result, Through):
+        raise result.error
+    assert result is not None
+    assert not isinstance(result, Left)
+    return result
+
+
+def began(fn: Any, error: BaseException) -> bool:
+    """False where the arguments did not fit the signature, so that the error is ours and no line of the body ran."""
+    while isinstance(fn, partial):
+        fn = fn.func
+    if type(error) is not TypeError or not isinstance(fn, FunctionType | MethodType):
+        return True
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    return trace is None or trace.tb_frame.f_globals.get("__package__") != __package__
+
+
+def call(job: Performance, *, leave: bool = False) -> Any:
+    """Call a body; what it returns to be awaited runs in a loop of its own here, or is left to the caller's."""
     value = job.tool.fn(**job.args)
-    return _run_awaitable(value) if inspect.isawaitable(value) else value
+    if not hasattr(value, "__await__"):
+        return value
+    return Left(value) if leave else _awaited(value)
 
 
-def _run_awaitable(awaitable: Any) -> Any:
+def _awaited(awaitable: Awaitable[Any]) -> Any:
     import asyncio
 
     async def wait() -> Any:
@@ -81,18 +116,26 @@ def _run_awaitable(awaitable: Any) -> Any:
     return asyncio.run(wait())
 
 
-def _start(job: Performance, target: Callable[[], None]) -> None:
+def start(job: Performance, target: Callable[[], None]) -> None:
     """Start a thread that has the caller's context variables and does not keep the interpreter alive."""
     context = contextvars.copy_context()
     threading.Thread(target=context.run, args=(target,), name=f"tool {job.tool.name}", daemon=True).start()
 
 
-def _threaded(job: Performance, token: threading.Lock, body: Callable[[], Any]) -> Outcome:
-    """Run a body in this thread once its turn has come; `token` is taken by whoever is first, its body or who gives it up."""
+def in_turn(job: Performance, token: threading.Lock, body: Callable[[], Outcome]) -> Outcome:
+    """Run a body once its turn has come; None for one that was given up before.
+
+    Whoever takes the token first, the body or who gives it up, decides whether it ran.
+    """
     if job.turn is None:
-        return _outcome(job, body) if token.acquire(blocking=False) else (None, None)
+        return body() if token.acquire(blocking=False) else None
     with job.turn:
-        return _outcome(job, body) if token.acquire(blocking=False) else (None, None)
+        return body() if token.acquire(blocking=False) else None
+
+
+def give_up(job: Performance, token: threading.Lock) -> CallEvent:
+    """The event of a body whose time is over; one that has not begun will not begin any more."""
+    return perform.late(job.call, job.seconds or 0.0, ran=not token.acquire(blocking=False))
 
 
 def run_in_threads(jobs: list[Performance], told: Told) -> None:
@@ -102,145 +145,23 @@ def run_in_threads(jobs: list[Performance], told: Told) -> None:
     """
     results: SimpleQueue[tuple[int, Outcome]] = SimpleQueue()
     tokens = [threading.Lock() for _ in jobs]
-    started = time.monotonic()
+    began_at = time.monotonic()
 
-    def body(position: int) -> None:
+    def thread(position: int) -> None:
         job = jobs[position]
-        results.put((position, _threaded(job, tokens[position], lambda: _called(job))))
+        results.put((position, in_turn(job, tokens[position], lambda: outcome(job, lambda: call(job)))))
 
     for position, job in enumerate(jobs):
-        _start(job, partial(body, position))
+        start(job, partial(thread, position))
     waiting = dict.fromkeys(range(len(jobs)))
     while waiting:
-        ends = [(started + seconds, n) for n in waiting if (seconds := jobs[n].seconds) is not None]
+        ends = [(began_at + seconds, n) for n in waiting if (seconds := jobs[n].seconds) is not None]
         end, first = min(ends, default=(None, -1))
+        result: Outcome
         try:
-            position, (event, error) = results.get(timeout=None if end is None else max(0.0, end - time.monotonic()))
+            position, result = results.get(timeout=None if end is None else max(0.0, end - time.monotonic()))
         except Empty:
-            position, event, error = first, given_up(jobs[first], tokens[first]), None
-        if position not in waiting:
-            continue
-        del waiting[position]
-        if error is not None:
-            raise error
-        assert event is not None
-        told(position, event)
-
-
-def given_up(job: Performance, token: threading.Lock) -> CallEvent:
-    """The event of a body whose time is over; one that has not begun will not begin any more."""
-    return perform.late(job.call, job.seconds or 0.0, ran=not token.acquire(blocking=False))
-
-
-async def run_in_loop(jobs: list[Performance], told: Told) -> None:
-    """Run bodies beside each other: coroutines in the running event loop, everything else in threads.
-
-    `told` hears of each result as it arrives, with the job's position. Whatever passes through drivers is raised here.
-    Cancelled, it cancels the coroutines and waits until they have ended or their time is over.
-    """
-    import asyncio
-
-    if len(jobs) == 1 and jobs[0].seconds is None and jobs[0].turn is None and _is_async(jobs[0].tool.fn):
-        told(0, await _directly(jobs[0]))
-        return
-    now = asyncio.get_running_loop().time
-    started = now()
-    tokens = [threading.Lock() for _ in jobs]
-    tasks = {asyncio.ensure_future(_as_task(job, token)): n for n, (job, token) in enumerate(zip(jobs, tokens, strict=True))}
-    waiting = dict(tasks)
-
-    def left(n: int) -> float | None:
-        seconds = jobs[n].seconds
-        return None if seconds is None else started + seconds - now()
-
-    try:
-        while waiting:
-            soonest = min((s for n in waiting.values() if (s := left(n)) is not None), default=None)
-            done, _ = await asyncio.wait(waiting, timeout=soonest, return_when=asyncio.FIRST_COMPLETED)
-            for task in sorted(done, key=waiting.__getitem__):
-                event, error = task.result()
-                position = waiting.pop(task)
-                if error is not None:
-                    raise error
-                assert event is not None
-                told(position, event)
-            for task, n in [(task, n) for task, n in waiting.items() if not task.done() and (left(n) or 0.0) < 0.0]:
-                del waiting[task]
-                event = given_up(jobs[n], tokens[n])
-                task.cancel()
-                told(n, event)
-    except asyncio.CancelledError:
-        await _cancelled(waiting, min((s for n in waiting.values() if (s := left(n)) is not None), default=None))
-        raise
-    finally:
-        for task in waiting:
-            task.cancel()
-
-
-async def _cancelled(tasks: dict[asyncio.Task[Outcome], int], seconds: float | None) -> None:
-    import asyncio
-
-    for task in tasks:
-        task.cancel()
-    if tasks:
-        await asyncio.wait(tasks, timeout=seconds)
-
-
-def _is_async(fn: Any) -> bool:
-    return inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(getattr(fn, "__call__", None))  # noqa: B004
-
-
-async def _directly(job: Performance) -> CallEvent:
-    import asyncio
-
-    tool, call = job.tool, job.call
-    try:
-        return perform.returned(tool, call, await tool.fn(**job.args))
-    except (*PASSES, GeneratorExit):
-        raise
-    except asyncio.CancelledError as error:
-        task = asyncio.current_task()
-        if task is not None and task.cancelling():
-            raise
-        return perform.raised(tool, call, error)
-    except BaseException as error:
-        return perform.raised(tool, call, error, ran=perform.began(tool.fn, error))
-
-
-async def _as_task(job: Performance, token: threading.Lock) -> Outcome:
-    """Run one body in a task of its own, so that a cancellation that is the body's own is told from the host's."""
-    if not _is_async(job.tool.fn):
-        return await _in_thread(job, token)
-    turn = job.turn
-    if turn is not None:
-        await _turn_of(job, turn)
-    try:
-        if not token.acquire(blocking=False):
-            return None, None
-        return perform.returned(job.tool, job.call, await job.tool.fn(**job.args)), None
-    except (*PASSES, GeneratorExit) as error:
-        return None, error
-    except BaseException as error:
-        return perform.raised(job.tool, job.call, error, ran=perform.began(job.tool.fn, error)), None
-    finally:
-        if turn is not None:
-            turn.release()
-
-
-async def _in_thread(job: Performance, token: threading.Lock) -> Outcome:
-    def body() -> Outcome:
-        # An exclusive body keeps its turn to its end, so what it leaves to be awaited is awaited in its thread.
-        whole = job.turn is not None
-        return _threaded(job, token, lambda: _called(job) if whole else job.tool.fn(**job.args))
-
-    event, error = await _off_loop(job, body)
-    value = getattr(event, "value", None)
-    return (event, error)
-
-
-async def _turn_of(job: Performance, turn: threading.Lock) -> None:
-    raise NotImplementedError
-
-
-async def _off_loop(job: Performance, body: Callable[[], Any]) -> Any:
-    raise NotImplementedError
+            position, result = first, give_up(jobs[first], tokens[first])
+        if position in waiting:
+            del waiting[position]
+            told(position, event_of(result))

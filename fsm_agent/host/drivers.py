@@ -5,6 +5,8 @@ Nothing below them knows whether it is awaited. A run belongs to one driver at a
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 import threading
 from typing import Any
 
@@ -12,8 +14,9 @@ import attrs
 
 from fsm_agent.core.effects import CallTools, Compose, Decide, Effect, Judge, Wait
 from fsm_agent.core.engine import Engine
-from fsm_agent.core.errors import RunBusy
+from fsm_agent.core.errors import RunBusy, RunError
 from fsm_agent.core.events import (
+    CallEvent,
     Cancelled,
     Composed,
     ComposeFailed,
@@ -28,10 +31,11 @@ from fsm_agent.core.events import (
 from fsm_agent.core.run import Run
 from fsm_agent.core.values import Decision
 from fsm_agent.host import perform
-from fsm_agent.host.bodies import run_as_task, run_here, run_in_threads
+from fsm_agent.host.bodies import run_here, run_in_threads
 from fsm_agent.host.clock import SystemClock
 from fsm_agent.host.perform import Performance
 from fsm_agent.host.ports import Closer, Decider, Host, Verifier, as_decision, as_judgement
+from fsm_agent.host.tasks import is_async, run_in_loop
 
 _TAKING = threading.Lock()
 
@@ -58,9 +62,20 @@ class Driver:
     verify: Verifier | None = None
     close: Closer | None = None
     turn: threading.Lock = attrs.field(factory=threading.Lock)
+    _needs_loop: str = attrs.field(init=False)
+
+    @_needs_loop.default
+    def _async_part(self) -> str:
+        parts = {"decide": self.decide, "verify": self.verify, "close": self.close}
+        return next((name for name, part in parts.items() if is_async(part)), "")
 
     def drive(self, run: Run, context: Any = None) -> None:
-        """Drive a run until it is over or pauses; what passes through leaves it stopped and resumable."""
+        """Drive a run until it is over or pauses; what passes through leaves it stopped and resumable.
+
+        Raises RunBusy while another driver has the run, RunError where decider, verifier or closer are coroutine functions.
+        """
+        if self._needs_loop:
+            raise RunError(f"{self._needs_loop} is a coroutine function; await arun or adrive instead, or give a plain function")
         engine, clock = self.engine, self.host.clock
         ask, tell = engine.ask, engine.tell
         take(run)
@@ -73,7 +88,9 @@ class Driver:
                     self._call(run, effect, context, origin)
                 else:
                     event = self._answer(effect)
-                    tell(run, event, None if clock is None else clock.now() - origin)
+                    now = None if clock is None else clock.now() - origin
+                    # A wait that has ended was long enough, whatever the clock says, or there is none.
+                    tell(run, event, max(now or 0.0, effect.until_s) if type(effect) is Wait else now)
         except BaseException:
             self._cancel(run)
             raise
@@ -94,7 +111,9 @@ class Driver:
                     await self._acall(run, effect, context, origin)
                 else:
                     event = await self._aanswer(effect)
-                    tell(run, event, None if clock is None else clock.now() - origin)
+                    now = None if clock is None else clock.now() - origin
+                    # A wait that has ended was long enough, whatever the clock says, or there is none.
+                    tell(run, event, max(now or 0.0, effect.until_s) if type(effect) is Wait else now)
         except BaseException:
             self._cancel(run)
             raise
@@ -118,114 +137,120 @@ class Driver:
         if type(effect) is Decide:
             try:
                 proposal = self.decide(effect)
-                return Decided(proposal if type(proposal) is Decision else as_decision(proposal))
-            except Exception as error:
-                return DecisionFailed(type(error).__name__, str(error)[:2000])
+                return Decided(proposal if type(proposal) is Decision else as_decision(_at_once(proposal)))
+            except _FAILURES as error:
+                return _failed(effect, error)
         if isinstance(effect, Wait):
             (self.host.clock or SystemClock()).sleep(effect.seconds)
             return Waited()
-        if isinstance(effect, Judge):
-            try:
-                return Judged(as_judgement(self.verify(effect) if self.verify is not None else True))
-            except Exception as error:
-                return JudgeFailed(type(error).__name__, str(error)[:2000])
-        assert isinstance(effect, Compose)
         try:
-            return _composed(self.close(effect) if self.close is not None else "")
-        except Exception as error:
-            return ComposeFailed(type(error).__name__, str(error)[:2000])
+            return _read(effect, _at_once(self._asked(effect)))
+        except _FAILURES as error:
+            return _failed(effect, error)
 
     async def _aanswer(self, effect: Effect) -> Event:
-        if isinstance(effect, Decide):
-            try:
-                return Decided(as_decision(await _ready(self.decide(effect))))
-            except Exception as error:
-                return DecisionFailed(type(error).__name__, str(error)[:2000])
         if isinstance(effect, Wait):
             await (self.host.clock or SystemClock()).asleep(effect.seconds)
             return Waited()
-        if isinstance(effect, Judge):
-            try:
-                return Judged(as_judgement(await _ready(self.verify(effect)) if self.verify is not None else True))
-            except Exception as error:
-                return JudgeFailed(type(error).__name__, str(error)[:2000])
-        assert isinstance(effect, Compose)
         try:
-            return _composed(await _ready(self.close(effect)) if self.close is not None else "")
-        except Exception as error:
-            return ComposeFailed(type(error).__name__, str(error)[:2000])
+            answer = self._asked(effect)
+            return _read(effect, await answer if hasattr(answer, "__await__") else answer)
+        except _FAILURES as error:
+            task = asyncio.current_task()
+            if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
+                raise
+            return _failed(effect, error)
+
+    def _asked(self, effect: Effect) -> Any:
+        if isinstance(effect, Decide):
+            return self.decide(effect)
+        if isinstance(effect, Judge):
+            return self.verify(effect) if self.verify is not None else True
+        assert isinstance(effect, Compose)
+        return self.close(effect) if self.close is not None else ""
 
     def _call(self, run: Run, effect: CallTools, context: Any, origin: float) -> None:
-        jobs = self._prepare(run, effect, context, origin)
-        if not jobs:
-            return
-        self.engine.begin(run, [job.call for job in jobs], self._now(origin))
-        if len(jobs) == 1 and jobs[0].seconds is None:
-            jobs[0].event = run_here(jobs[0])
-            self._told(run, jobs[0], origin)
-            return
-
-        def told(position: int, event: Any) -> None:
-            jobs[position].event = event
-            self._told(run, jobs[position], origin)
-
-        run_in_threads(jobs, told)
+        jobs: list[Performance] = []
+        try:
+            self._prepare(run, effect, context, origin, jobs)
+            if len(jobs) == 1 and jobs[0].seconds is None:
+                self._told(run, jobs[0], run_here(jobs[0]), origin)
+            elif jobs:
+                run_in_threads(jobs, lambda position, event: self._told(run, jobs[position], event, origin))
+        except BaseException:
+            perform.release(self.host, jobs)
+            raise
 
     async def _acall(self, run: Run, effect: CallTools, context: Any, origin: float) -> None:
-        jobs = self._prepare(run, effect, context, origin)
-        if not jobs:
-            return
-        self.engine.begin(run, [job.call for job in jobs], self._now(origin))
-        if len(jobs) == 1:
-            jobs[0].event = await run_as_task(jobs[0])
-            self._told(run, jobs[0], origin)
-            return
-        import asyncio
-
-        async def one(job: Performance) -> None:
-            job.event = await run_as_task(job)
-            self._told(run, job, origin)
-
-        tasks = [asyncio.ensure_future(one(job)) for job in jobs]
-        try:
-            await asyncio.gather(*tasks)
-        finally:
-            for task in tasks:
-                task.cancel()
-
-    def _prepare(self, run: Run, effect: CallTools, context: Any, origin: float) -> list[Performance]:
-        """The bodies that have to run; calls that memory or breaker answer for are told at once."""
-        host, box = self.host, self.engine.setup.box
         jobs: list[Performance] = []
+        try:
+            self._prepare(run, effect, context, origin, jobs)
+            if jobs:
+                await run_in_loop(jobs, lambda position, event: self._told(run, jobs[position], event, origin))
+        except BaseException:
+            perform.release(self.host, jobs)
+            raise
+
+    def _prepare(self, run: Run, effect: CallTools, context: Any, origin: float, jobs: list[Performance]) -> None:
+        """Begin the bodies that have to run, as `jobs`; calls that memory or breaker answer for are told at once."""
+        host, box = self.host, self.engine.setup.box
+        told = False
         for call in effect.calls:
+            # What was told of a call before it may have settled this one too: the time for calls can run out here.
+            if call.ok is not None:
+                continue
             tool = box.get(call.tool)
             if tool is None:
                 self.engine.tell(run, perform.removed(call), self._now(origin))
+                told = True
                 continue
             job = perform.before(host, run, call, tool)
-            if job.event is None:
+            event = job.event
+            if event is None:
+                jobs.append(job)
                 job.seconds = perform.seconds_left(tool, run)
                 job.turn = self.turn if tool.exclusive else None
                 try:
                     job.args = perform.arguments(tool, call, run, job.seconds, context)
-                    jobs.append(job)
                     continue
                 except Exception as error:
-                    job.event = perform.raised(tool, call, error, ran=False)
-            self._told(run, job, origin)
-        return jobs
+                    event = perform.raised(tool, jobs.pop().call, error, ran=False)
+            self._told(run, job, event, origin)
+            told = True
+        if told and jobs:
+            perform.release(host, [job for job in jobs if job.call.ok is not None])
+            jobs[:] = [job for job in jobs if job.call.ok is None]
+        if jobs:
+            self.engine.begin(run, [job.call for job in jobs], self._now(origin))
 
-    def _told(self, run: Run, performance: Performance, origin: float) -> None:
-        assert performance.event is not None
-        self.engine.tell(run, performance.event, self._now(origin))
+    def _told(self, run: Run, performance: Performance, event: CallEvent, origin: float) -> None:
+        performance.event = event
+        self.engine.tell(run, event, self._now(origin))
         perform.after(self.host, run, performance)
 
 
-def _composed(text: Any) -> Event:
-    if not isinstance(text, str):
-        return ComposeFailed("TypeError", f"the closing answer is a {type(text).__name__}; give a text")
-    return Composed(text)
+_FAILURES = (Exception, asyncio.CancelledError)
 
 
-async def _ready(value: Any) -> Any:
-    return await value if hasattr(value, "__await__") else value
+def _failed(effect: Effect, error: BaseException) -> Event:
+    kind = DecisionFailed if isinstance(effect, Decide) else JudgeFailed if isinstance(effect, Judge) else ComposeFailed
+    return kind(type(error).__name__, perform.message_of(error))
+
+
+def _read(effect: Effect, answer: Any) -> Event:
+    if isinstance(effect, Decide):
+        return Decided(as_decision(answer))
+    if isinstance(effect, Judge):
+        return Judged(as_judgement(answer))
+    if not isinstance(answer, str):
+        raise TypeError(f"the closing answer is a {type(answer).__name__}; give a text")
+    return Composed(answer)
+
+
+def _at_once(answer: Any) -> Any:
+    """An answer that needs no event loop; raises TypeError for one that does."""
+    if not hasattr(answer, "__await__"):
+        return answer
+    if inspect.iscoroutine(answer):
+        answer.close()
+    raise TypeError("the answer has to be awaited; await arun or adrive instead, or give a plain function")

@@ -5,6 +5,7 @@ The same steps serve threads and tasks: `before` and `after` do no waiting, and 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from threading import Lock
 from typing import Any
 
@@ -98,7 +99,7 @@ def returned(tool: Tool, call: Call, value: Any) -> CallEvent:
 def raised(tool: Tool, call: Call, error: BaseException, *, ran: bool = True) -> CallEvent:
     """The event of a body that raised; its message is capped, and secret arguments are redacted from it."""
     name = type(error).__name__
-    message = redacted(_message(error), tool.secret, call.args)
+    message = redacted(message_of(error), tool.secret, call.args)
     verdict = None
     if tool.classify is not None and ran:
         verdict = _classified(tool, Outcome(error=name, message=message))
@@ -126,6 +127,13 @@ def after(host: Host, run: Run, performance: Performance) -> None:
         host.memory.forget(run.scope or run.id)
     elif performance.key and host.memory is not None:
         _remember(host, run, performance, tool)
+
+
+def release(host: Host, performances: Iterable[Performance]) -> None:
+    """Give back the breaker tickets of calls that will have no answer, so that the place of a probe is free at once."""
+    for performance in performances:
+        if performance.ticket is not None and host.breakers is not None:
+            host.breakers.release(performance.tool.name, performance.ticket, _now(host))
 
 
 def _report(host: Host, performance: Performance, call: Call, event: CallEvent | None) -> None:
@@ -173,7 +181,8 @@ def _classified(tool: Tool, outcome: Outcome) -> Verdict | None:
     return verdict if isinstance(verdict, Verdict) else None
 
 
-def _message(error: BaseException) -> str:
+def message_of(error: BaseException) -> str:
+    """The text of an exception, capped; one that cannot be read is said to be so."""
     try:
         return str(error)[:2000]
     except Exception:
@@ -195,5 +204,3 @@ def seconds_left(tool: Tool, run: Run) -> float | None:
         return tool.timeout_s
     left = max(0.0, until - run.spent_s)
     return left if tool.timeout_s is None else min(left, tool.timeout_s)
-
-

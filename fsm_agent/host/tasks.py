@@ -1,0 +1,157 @@
+"""Running bodies beside the tasks of a running event loop: coroutines in that loop, everything else in threads.
+
+A coroutine may refuse to be cancelled, as a thread cannot be killed. One that outlives its time is given up like a thread:
+its late result is dropped, and as long as it runs it keeps the turn of an exclusive tool.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import math
+import threading
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from fsm_agent.core.events import CallEvent
+from fsm_agent.host import bodies, perform
+from fsm_agent.host.bodies import PASSES, Left, Outcome, Through, Told
+from fsm_agent.host.perform import Performance
+
+# Given up and still running; the event loop alone would not keep them alive.
+_LEFT_BEHIND: set[asyncio.Task[Outcome]] = set()
+_ASK_AGAIN_S = 0.005
+
+
+def is_async(fn: Any) -> bool:
+    """True for a coroutine function, a partial of one, and an object whose ``__call__`` is one."""
+    return inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(getattr(type(fn), "__call__", None))
+
+
+async def run_in_loop(jobs: list[Performance], told: Told) -> None:
+    """Run bodies beside each other inside the running event loop.
+
+    `told` hears of each result as it arrives, with the job's position. Whatever passes through drivers is raised here. When
+    the host cancels it, the coroutines are cancelled, and it waits until they have ended or their time is over.
+    """
+    if len(jobs) == 1 and jobs[0].seconds is None and jobs[0].turn is None and is_async(jobs[0].tool.fn):
+        told(0, await _directly(jobs[0]))
+        return
+    now = asyncio.get_running_loop().time
+    ends = [math.inf if job.seconds is None else now() + job.seconds for job in jobs]
+    tokens = [threading.Lock() for _ in jobs]
+    tasks = [asyncio.ensure_future(_task(job, token)) for job, token in zip(jobs, tokens, strict=True)]
+    waiting = {task: position for position, task in enumerate(tasks)}
+    try:
+        while waiting:
+            soonest = min(ends[n] for n in waiting.values())
+            await asyncio.wait(waiting, timeout=_seconds(soonest, now()), return_when=asyncio.FIRST_COMPLETED)
+            for task, n in list(waiting.items()):
+                if task.done():
+                    del waiting[task]
+                    told(n, _result_of(task, jobs[n]))
+                elif ends[n] <= now():
+                    del waiting[task]
+                    _leave(task)
+                    told(n, bodies.give_up(jobs[n], tokens[n]))
+    except asyncio.CancelledError:
+        for task in waiting:
+            task.cancel()
+        if waiting:
+            await asyncio.wait(waiting, timeout=_seconds(max(ends[n] for n in waiting.values()), now()))
+        raise
+    finally:
+        for task in waiting:
+            _leave(task)
+
+
+def _seconds(end: float, now: float) -> float | None:
+    return None if end == math.inf else max(0.0, end - now)
+
+
+def _leave(task: asyncio.Task[Outcome]) -> None:
+    if not task.done():
+        task.cancel()
+        _LEFT_BEHIND.add(task)
+        task.add_done_callback(_LEFT_BEHIND.discard)
+
+
+def _result_of(task: asyncio.Task[Outcome], job: Performance) -> CallEvent:
+    if task.cancelled():
+        # By somebody who cancelled this task and not the one that waits for it.
+        return perform.raised(job.tool, job.call, asyncio.CancelledError())
+    return bodies.event_of(task.result())
+
+
+async def _directly(job: Performance) -> CallEvent:
+    tool, call = job.tool, job.call
+    try:
+        return perform.returned(tool, call, await tool.fn(**job.args))
+    except (*PASSES, GeneratorExit):
+        raise
+    except asyncio.CancelledError as error:
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            raise
+        return perform.raised(tool, call, error)
+    except BaseException as error:
+        return perform.raised(tool, call, error, ran=bodies.began(tool.fn, error))
+
+
+async def _task(job: Performance, token: threading.Lock) -> Outcome:
+    """One body in a task of its own, so that the host's cancellation is told from the body's."""
+    if not is_async(job.tool.fn):
+        return await _in_thread(job, token)
+    turn = job.turn
+    if turn is not None:
+        await _take_turn(turn)
+    try:
+        return await _awaited(job, lambda: job.tool.fn(**job.args)) if token.acquire(blocking=False) else None
+    finally:
+        if turn is not None:
+            turn.release()
+
+
+async def _awaited(job: Performance, start: Callable[[], Awaitable[Any]]) -> Outcome:
+    try:
+        return perform.returned(job.tool, job.call, await start())
+    except PASSES as error:
+        return Through(error)
+    except BaseException as error:
+        return perform.raised(job.tool, job.call, error, ran=bodies.began(job.tool.fn, error))
+
+
+async def _in_thread(job: Performance, token: threading.Lock) -> Outcome:
+    loop = asyncio.get_running_loop()
+    arrived: asyncio.Future[Outcome] = loop.create_future()
+
+    def arrive(result: Outcome) -> None:
+        if arrived.done():
+            _drop(result)
+        else:
+            arrived.set_result(result)
+
+    def thread() -> None:
+        # An exclusive body keeps its turn to its end, so what it leaves to be awaited is awaited in its thread.
+        leave = job.turn is None
+        result = bodies.in_turn(job, token, lambda: bodies.outcome(job, lambda: bodies.call(job, leave=leave)))
+        try:
+            loop.call_soon_threadsafe(arrive, result)
+        except RuntimeError:
+            # The loop was closed in the meantime; nobody waits for this result any more.
+            _drop(result)
+
+    bodies.start(job, thread)
+    result = await arrived
+    return await _awaited(job, lambda: result.awaitable) if isinstance(result, Left) else result
+
+
+def _drop(result: Outcome) -> None:
+    if isinstance(result, Left) and inspect.iscoroutine(result.awaitable):
+        result.awaitable.close()
+
+
+async def _take_turn(turn: threading.Lock) -> None:
+    # The lock is shared with threads, which a loop must not wait for; asking again leaves nothing behind when cancelled.
+    while not turn.acquire(blocking=False):
+        await asyncio.sleep(_ASK_AGAIN_S)
