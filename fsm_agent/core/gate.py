@@ -16,7 +16,7 @@ from fsm_agent.core.guards import time_left
 from fsm_agent.core.decoding import decoded
 from fsm_agent.core.keys import call_key, key_args, loop_key
 from fsm_agent.core.plain import short
-from fsm_agent.core.redact import MARK, is_sealed, redacted, sealed
+from fsm_agent.core.redact import MARK, is_sealed, key_form, redacted, sealed_fault
 from fsm_agent.core.results import RETRYABLE
 from fsm_agent.core.run import Call, ClosedGuard, Run
 from fsm_agent.core.stops import closed_guard, consumers
@@ -79,7 +79,7 @@ def _admit(
     fault = tool.args.first_fault(args) if tool.args is not None else "" if isinstance(args, Mapping) else "type:args"
     if tool.secret:
         call.secret = tuple(sorted(tool.secret))
-        fault = fault and _first_open_fault(tool, args, fault)
+        fault = _first_open_fault(tool, args, fault)
     if fault:
         # What would have worked is for whoever decides again; where nobody does, the reason alone is enough.
         detail = fault_list(tool, args) if policy.redecide else ""
@@ -127,6 +127,9 @@ def _first_open_fault(tool: Tool, args: Any, fault: str) -> str:
     """The first fault that is not a seal's: where a secret was, its seal keeps any contract, so that a replay goes alike."""
     if not isinstance(args, Mapping) or tool.args is None or not any(is_sealed(args.get(name)) for name in tool.secret):
         return fault
+    for name, value in args.items():
+        if is_sealed(value) and (kind := sealed_fault(value)):
+            return f"{kind}:{name}"
     faults = (one.reason for one in tool.args.faults(args) if not (one.path and is_sealed(args.get(one.path[0]))))
     return next(faults, "")
 
@@ -191,7 +194,7 @@ def _same_args(run: Run, tool: Tool | None, args: Any) -> object:
     if tool.args is not None and isinstance(args, Mapping):
         args = tool.args.with_defaults(args)
     if tool.secret:
-        args = sealed(args, tool.secret, run.id)
+        args = key_form(args, tool.secret, run.id)
     return key_args(args, tool.identity)
 
 

@@ -93,38 +93,66 @@ def is_sealed(value: Any) -> bool:
     return isinstance(value, str) and value.startswith(_SEAL) and value.endswith("]")
 
 
-def sealed(args: Any, secret: Collection[str], run_id: str) -> Any:
-    """The arguments with a seal in place of each secret one."""
+def sealed_fault(value: str) -> str:
+    """The kind of fault for which the sealed secret was refused, or an empty text."""
+    return value[len(_SEAL) : -1].partition(" ")[2]
+
+
+def key_form(args: Any, secret: Collection[str], run_id: str) -> Any:
+    """The arguments as a repetition is told by: seals in place of secrets, without what they were refused for."""
+    if not isinstance(args, Mapping):
+        return args
+    return {name: _seal(_bare(value), run_id) if name in secret else value for name, value in args.items()}
+
+
+def _bare(value: Any) -> Any:
+    return f"{value.removesuffix(']').removesuffix(sealed_fault(value)).rstrip()}]" if is_sealed(value) else value
+
+
+def sealed(args: Any, secret: Collection[str], run_id: str, error: str = "") -> Any:
+    """The arguments with a seal in place of each secret one; the one that `error` names keeps the kind of its fault."""
     if not secret or not isinstance(args, Mapping):
         return args
-    return {name: _seal(value, run_id) if name in secret else value for name, value in args.items()}
+    kind, _, faulty = error.removeprefix("args:").partition(":")
+    return {
+        name: _seal(value, run_id, kind if name == faulty else "") if name in secret else value
+        for name, value in args.items()
+    }
 
 
-def _seal(value: Any, run_id: str) -> str:
+def _seal(value: Any, run_id: str, fault: str = "") -> str:
     if is_sealed(value):
         return str(value)
     text = call_key(run_id, (value,)).encode("utf-8", "backslashreplace")
-    return f"{_SEAL}{hashlib.blake2b(text, digest_size=4).hexdigest()}]"
+    return f"{_SEAL}{hashlib.blake2b(text, digest_size=4).hexdigest()}{fault and ' '}{fault}]"
 
 
 def seal_call(run: Run, call: Call) -> None:
     """Seal the secrets of a settled call, wherever the run holds them but for its journal."""
+    error = call.error if call.error.startswith("args:") else ""
     run.tried = [
-        (tool, sealed(args, call.secret, run.id)) if args is call.args or args == call.args else (tool, args)
+        (tool, sealed(args, call.secret, run.id, error)) if args is call.args or args == call.args else (tool, args)
         for tool, args in run.tried
     ]
-    call.args = sealed(call.args, call.secret, run.id)
-    run.unsealed[call.tool] = list(call.secret)
+    call.args = sealed(call.args, call.secret, run.id, error)
+    run.unsealed[call.id] = [error, *call.secret]
 
 
 def seal_journal(run: Run) -> None:
     """Seal the secrets of the turn that was just folded in the decision that asked for it."""
-    tools, run.unsealed = run.unsealed, {}
+    calls, run.unsealed = run.unsealed, {}
     for _, event in reversed(run.journal):
         if isinstance(event, Decided):
-            calls = tuple(
-                attrs.evolve(call, args=sealed(decoded(call.args), tools[call.tool], run.id)) if call.tool in tools else call
-                for call in event.decision.calls
+            turn = [call for call in run.calls if call.turn == run.turns and not call.id.startswith("verify-")]
+            named = [call for call in event.decision.calls if isinstance(call.tool, str) and call.tool]
+            sealing = {id(asked): calls[made.id] for asked, made in zip(named, turn, strict=False) if made.id in calls}
+            event.decision = attrs.evolve(
+                event.decision,
+                calls=tuple(
+                    attrs.evolve(call, args=sealed(decoded(call.args), sealing[id(call)][1:], run.id, sealing[id(call)][0]))
+                    if id(call) in sealing
+                    else call
+                    for call in event.decision.calls
+                ),
             )
-            event.decision = attrs.evolve(event.decision, calls=calls)
             return

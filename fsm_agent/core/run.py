@@ -42,7 +42,7 @@ class Call:
     ok: bool | None = None
     value: Any = None
     error: str = ""
-    detail: str = ""
+    detail: str = attrs.field(default="", eq=False)
     result_class: ResultClass | None = None
     reused: bool = False
     observation: str = ""
