@@ -11,7 +11,7 @@ from threading import Lock
 from typing import Any, TypedDict
 
 from fsm_agent.core._machine import Machine
-from fsm_agent.desk import Fix, ToolDesk, cache_key, rows_of
+from fsm_agent.desk import Fix, OrderFault, ToolDesk, cache_key, rows_of
 from fsm_agent.lab.stock import FALLBACK_REGION, MAX_ATTEMPTS, MAX_ROWS, REGIONS, REPAIRS, STOCK
 
 __all__ = [
@@ -51,7 +51,7 @@ _COUNTING = Lock()
 def stock_lookup(sku: str, region: str, limit: int) -> dict[str, Any]:
     """At most `limit` warehouses of the region that have the item, the fullest first."""
     _count("stock_lookup")
-    return {"sku": sku, "rows": _rows(sku, region)[:limit]}
+    return {"sku": sku, "rows": _rows(sku, region)[: max(limit, 0)]}
 
 
 def legacy_stock(sku: str, region: str, limit: int) -> dict[str, Any]:
@@ -160,8 +160,12 @@ class State(TypedDict, total=False):
 
 def pick(state: State) -> State:
     """The step that chooses the tool and the arguments of the order."""
-    tool, args = desk().choose(state.get("order"))
-    return {"tool": tool, "args": args, "path": [*state.get("path", []), "pick"]}
+    path = [*state.get("path", []), "pick"]
+    try:
+        tool, args = desk().choose(state.get("order"))
+    except OrderFault as fault:
+        return {"tool": "", "args": {}, "errors": [*state.get("errors", []), str(fault)], "path": path}
+    return {"tool": tool, "args": args, "path": path}
 
 
 def fetch(state: State) -> State:

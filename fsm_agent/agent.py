@@ -12,8 +12,9 @@ import attrs
 from fsm_agent.core.agent_table import AGENT
 from fsm_agent.core.answers import Answer, answer_of
 from fsm_agent.core.engine import Engine
-from fsm_agent.core.errors import RunError
+from fsm_agent.core.errors import BuildError, RunError
 from fsm_agent.core.limits import Limits
+from fsm_agent.core.plain import short
 from fsm_agent.core.replay import replay
 from fsm_agent.core.run import Run
 from fsm_agent.core.saving import load, save
@@ -35,11 +36,11 @@ Fix = Callable[[str, Any], "tuple[str, Any] | None"]
 class Agent:
     """A machine over the host's tools and decider; it holds no run and may be shared between threads and tasks.
 
-    `tools` are Tools, typed functions, or a mapping of name to one of these or to a table entry. `decide` is asked what to
-    do next with a `Decide` and answers with a Decision, a ToolCall, several, or a final text; its method `close`, if it has one,
-    or `close` gives the closing answer of a run that was stopped. `allowed` narrows the tools of states. `repairs` maps an error
-    word to a function of tool and arguments. `required` names tools whose evidence an answer needs, `verify` is asked whether
-    it suffices. `memory` with `ttl_s` (or a tool's own TTL) makes pure tools remembered.
+    `tools` are Tools, typed functions, or a mapping of name to one of these or to a table entry. `decide` is asked what
+    to do next with a `Decide` and answers with a Decision, a ToolCall, several, or a final text; its method `close`, if
+    it has one, or `close` gives the closing answer of a run that was stopped. `allowed` narrows the tools of states.
+    `repairs` maps an error word to a function of tool and arguments. `required` names tools whose evidence an answer
+    needs, `verify` is asked whether it suffices. `memory` with `ttl_s` (or a tool's own TTL) remembers pure tools.
 
     Raises BuildError when any of these is wrong, naming the mend.
     """
@@ -65,6 +66,7 @@ class Agent:
         work: Mapping[str, Work] | None = None,
     ) -> None:
         closer = close if close is not None else _closer_of(decide)
+        _check_callable(decide=decide, normalizer=normalizer, verify=verify, close=close)
         self.engine = Engine(
             Setup(
                 table=machine.allowing(allowed) if allowed else machine,
@@ -72,7 +74,7 @@ class Agent:
                 work={**WORK, **(work or {})},
                 limits=limits if limits is not None else Limits(),
                 policy=policy if policy is not None else Policy(),
-                repairs={error: _repair(fix) for error, fix in (repairs or {}).items()},
+                repairs=_named_repairs(repairs or {}),
                 required=required,
                 normalizer=normalizer,
                 verifies=verify is not None,
@@ -106,8 +108,10 @@ class Agent:
         seed: int | None = None,
         fields: Mapping[str, Any] | None = None,
     ) -> Run:
-        """A new run that has not been driven yet; `scope` is the tenant or user whose memory it shares (default: its own)."""
+        """A new run that has not been driven yet; `scope` is the tenant or user whose memory it shares (its own)."""
         name = run_id if run_id is not None else uuid.uuid4().hex
+        if not isinstance(name, str):
+            raise RunError(f"run_id is {short(name, 60)}; give a text, or leave it out")
         number = seed if seed is not None else zlib.crc32(name.encode(errors="backslashreplace"))
         return self.engine.start(request, run_id=name, limits=limits, scope=scope, seed=number, fields=fields)
 
@@ -122,7 +126,10 @@ class Agent:
         return self._answer(run)
 
     def resume(self, run: Run, *, context: Any = None, **raises: Any) -> Answer:
-        """Let a stopped run go on with the limits named raised, to its next answer; raises CannotResume when it cannot."""
+        """Let a stopped run go on with the limits named raised, to its next answer.
+
+        Raises CannotResume, the run unchanged, when it cannot.
+        """
         self.engine.resume(run, raises)
         return self.drive(run, context=context)
 
@@ -155,10 +162,29 @@ def _closer_of(decide: Any) -> Closer | None:
     return close if callable(close) else None
 
 
-def _repair(fix: Fix) -> tuple[str, Repair]:
+def _check_callable(**parts: Any) -> None:
+    for name, part in parts.items():
+        if not callable(part) and (part is not None or name == "decide"):
+            raise BuildError(f"{name} is {short(part, 60)}; give a function")
+
+
+def _named_repairs(repairs: Mapping[str, Fix]) -> dict[str, tuple[str, Repair]]:
+    """Repairs by error word, each under a name of its own; the same function under two words is the same repair."""
+    named: dict[str, tuple[str, Repair]] = {}
+    taken: dict[str, Fix] = {}
+    for error, fix in repairs.items():
+        if not callable(fix):
+            what = f"the repair of {short(error, 60)} is {short(fix, 60)}"
+            raise BuildError(f"{what}; give a function of tool and arguments")
+        name = getattr(fix, "__name__", "<lambda>")
+        if name == "<lambda>" or taken.setdefault(name, fix) is not fix:
+            name = error
+        named[error] = (name, _repair(fix))
+    return named
+
+
+def _repair(fix: Fix) -> Repair:
     def repair(tool: str, args: Any, run: Run) -> tuple[str, Any] | None:
         return fix(tool, args)
 
-    return getattr(fix, "__name__", "repair"), repair
-
-
+    return repair

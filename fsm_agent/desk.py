@@ -5,7 +5,10 @@ Seed 003's lab is one desk (`fsm_agent.adapter`); a host makes another over its 
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from itertools import count
+from threading import Lock
 from typing import Any
 
 import attrs
@@ -13,11 +16,12 @@ import attrs
 from fsm_agent.core.answers import Answer, answer_of
 from fsm_agent.core.effects import Decide
 from fsm_agent.core.engine import Engine
-from fsm_agent.core.keys import call_key
+from fsm_agent.core.errors import LimitsError
+from fsm_agent.core.events import CallEvent, Returned
+from fsm_agent.core.keys import call_key, key_args
 from fsm_agent.core.limits import Limits
-from fsm_agent.core.plain import plain_copy, short
+from fsm_agent.core.plain import LEAVES, plain_copy, short
 from fsm_agent.core.results import read_value
-from fsm_agent.core.events import Returned
 from fsm_agent.core.run import Call, Run
 from fsm_agent.core.setup import Setup
 from fsm_agent.core.table import Table
@@ -25,12 +29,12 @@ from fsm_agent.core.tools import Tool
 from fsm_agent.core.turn import Repair
 from fsm_agent.core.values import Decision, Policy, ToolCall
 from fsm_agent.core.work import WORK
-from fsm_agent.host.bodies import run_here
+from fsm_agent.host.bodies import run_here, run_in_threads
 from fsm_agent.host.drivers import Driver
-from fsm_agent.host.memory import DictMemory, Remembered
-from fsm_agent.host.perform import Performance, arguments
-from fsm_agent.host.ports import Host
 from fsm_agent.host.live_tools import LiveTools
+from fsm_agent.host.memory import DictMemory, Remembered
+from fsm_agent.host.perform import Performance, arguments, raised
+from fsm_agent.host.ports import Host
 from fsm_agent.lab.tables import DESK, NAIVE
 
 Fix = Callable[[str, Any], "tuple[str, Any]"]
@@ -43,14 +47,14 @@ class OrderFault(ValueError):
 
 @attrs.frozen
 class Repairs:
-    """Repairs by error word, looked up when they are needed: `names` maps words to names, `fixes` names to functions."""
+    """Repairs looked up when they are needed: `names` maps error words to names, `fixes` names to functions."""
 
     names: Mapping[str, str]
     fixes: Mapping[str, Fix]
 
     def get(self, error: str) -> tuple[str, Repair] | None:
         """The repair of an error word, or None when there is none or its name means nothing."""
-        name = self.names.get(error)
+        name = self.names.get(error) if isinstance(self.names, Mapping) else None
         fix = self.fixes.get(name) if isinstance(name, str) else None
         if name is None or fix is None:
             return None
@@ -61,27 +65,32 @@ class Repairs:
 class ToolDesk:
     """Handles orders: picks a tool and its arguments, makes the call, and repairs it by the reason of its failure.
 
-    `tools` is the live table ``{name: {"fn", "args", "returns", ...}}`` (further keys are fields of `Tool`); what is changed
-    in it takes effect at once. `repairs` maps error words to the names of `fixes`, each a function of tool and arguments.
-    `default_tool` serves orders that prefer none. `cache` remembers successes by `cache_key`. `naive_table` and `table` are
-    the machines without and with repair.
+    `tools` is the live table ``{name: {"fn", "args", "returns", ...}}`` (further keys are fields of `Tool`); what is
+    changed in it takes effect at once. `repairs` maps error words to the names of `fixes`, each a function of tool and
+    arguments. `default_tool` serves orders that prefer none. `cache` remembers successes by `cache_key`. `naive_table`
+    and `table` are the machines without and with repair. `max_attempts` may be changed at any time, the rest may not.
     """
 
-    tools: Mapping[str, Any]
+    tools: Mapping[str, Any] = attrs.field(on_setattr=attrs.setters.frozen)
     default_tool: str
-    repairs: Mapping[str, str] = attrs.field(factory=dict)
-    fixes: Mapping[str, Fix] = attrs.field(factory=dict)
-    cache: MutableMapping[str, Any] = attrs.field(factory=dict)
-    max_attempts: int = 3
-    table: Table = DESK
-    naive_table: Table = NAIVE
+    repairs: Mapping[str, str] = attrs.field(factory=dict, on_setattr=attrs.setters.frozen)
+    fixes: Mapping[str, Fix] = attrs.field(factory=dict, on_setattr=attrs.setters.frozen)
+    cache: MutableMapping[str, Any] = attrs.field(factory=dict, on_setattr=attrs.setters.frozen)
+    max_attempts: int | None = 3
+    table: Table = attrs.field(default=DESK, on_setattr=attrs.setters.frozen)
+    naive_table: Table = attrs.field(default=NAIVE, on_setattr=attrs.setters.frozen)
     _box: LiveTools = attrs.field(init=False)
+    _memory: DictMemory = attrs.field(init=False)
     _drivers: dict[bool, Driver] = attrs.field(init=False)
     _limits: dict[Any, Limits] = attrs.field(init=False, factory=dict)
+    _turn: Lock = attrs.field(init=False, factory=Lock)
+    _numbers: count[int] = attrs.field(init=False, factory=count)
+    _name: str = attrs.field(init=False, factory=lambda: uuid.uuid4().hex)
 
     def __attrs_post_init__(self) -> None:
         self._box = LiveTools(self.tools)
-        host = Host(memory=DictMemory(self.cache), ttl_s=_FOREVER)
+        self._memory = DictMemory(self.cache)
+        host = Host(memory=self._memory, ttl_s=_FOREVER)
         repairs = Repairs(self.repairs, self.fixes)
         self._drivers = {
             naive: Driver(
@@ -98,18 +107,19 @@ class ToolDesk:
                 ),
                 decide=self.pick,
                 host=host,
+                turn=self._turn,
             )
             for naive in (False, True)
         }
 
     def handle(self, order: object) -> dict[str, Any]:
-        """Handle one order with repair; the answer's keys are ok, answer, rows, errors, fixes, attempts, calls, tool_runs."""
+        """Handle one order with repair; see `answer` for what comes back."""
         return self.answer(self.run(order))
 
     async def ahandle(self, order: object) -> dict[str, Any]:
         """`handle` inside a running event loop; bodies may be coroutine functions."""
         driver = self._drivers[False]
-        run = driver.engine.start(order, limits=self.limits())
+        run = driver.engine.start(order, run_id=self._run_id(), limits=self.limits())
         await driver.adrive(run)
         return self.answer(run)
 
@@ -121,9 +131,13 @@ class ToolDesk:
     def run(self, order: object, *, naive: bool = False) -> Run:
         """Drive one order to its end; the run holds its trace, counters and explained stop."""
         driver = self._drivers[naive]
-        run = driver.engine.start(order, limits=self.limits())
+        run = driver.engine.start(order, run_id=self._run_id(), limits=self.limits())
         driver.drive(run)
         return run
+
+    def _run_id(self) -> str:
+        # Idempotency keys are made of it, so no two orders may share one.
+        return f"{self._name}-{next(self._numbers)}"
 
     def explain(self, run: Run) -> Answer | None:
         """The run's full answer: status, stop reason, evidence, what is unknown."""
@@ -140,13 +154,13 @@ class ToolDesk:
 
     def choose(self, order: object) -> tuple[Any, dict[str, Any]]:
         """The tool that an order names, else the default one, and those keys of the order that its contract knows."""
-        if type(order) is not dict and not isinstance(order, Mapping):
-            raise OrderFault("args:type:order")
         try:
+            if type(order) is not dict and not isinstance(order, Mapping):
+                raise OrderFault("args:type:order")
             preferred = order.get("prefer")
             tool = self.default_tool if preferred is None or preferred == "" else preferred
-            if not isinstance(tool, str):
-                tool = short(tool, 60)
+            if type(tool) is not str:
+                tool = str.__str__(tool) if isinstance(tool, str) else f"<{short(tool, 60)}>"
             names = self._box.argument_names(tool)
             if names is None:
                 names = self._box.argument_names(self.default_tool) or ()
@@ -155,15 +169,22 @@ class ToolDesk:
             raise OrderFault("args:type:order") from error
 
     def limits(self) -> Limits:
-        """The limits of one order, with the attempts in force now."""
+        """The limits of one order, with the attempts in force now; raises LimitsError when they are no whole number."""
         most = self.max_attempts
-        known = self._limits.get(most)
+        known = self._limits.get(most) if type(most) is int else None
         if known is None:
-            known = self._limits[most] = Limits.lab(max_attempts=max(1, most))
+            if most is not None and type(most) is not int:
+                raise LimitsError(f"max_attempts is {short(most, 60)}; give a whole number from 1, or None")
+            tries = None if most is None else max(1, most)
+            # A try is at most two steps, and the end one.
+            known = self._limits[most] = Limits.lab(max_attempts=tries, max_steps=max(64, 2 * (tries or 0) + 2))
         return known
 
     def answer(self, run: Run) -> dict[str, Any]:
-        """What an order gets back, as plain data of its own."""
+        """What an order gets back, as plain data of its own.
+
+        Its keys are ok, answer, rows, errors, fixes, attempts, calls, tool_runs.
+        """
         last = run.last
         ok = last is not None and bool(last.ok)
         errors = run.errors if run.errors or ok else [run.note.removeprefix("OrderFault: ") or "stopped"]
@@ -180,7 +201,7 @@ class ToolDesk:
             "errors": list(errors),
             "fixes": list(run.fixes),
             "attempts": len(run.tried),
-            "calls": [{"tool": tool, "args": args} for tool, args in run.tried],
+            "calls": [{"tool": tool, "args": _own(args)} for tool, args in run.tried],
             "tool_runs": run.body_runs,
         }
 
@@ -197,7 +218,9 @@ class ToolDesk:
         tool = self._box.get(name)
         if tool is None:
             return "unknown_tool"
-        return tool.args.first_fault(args) if tool.args is not None else "" if isinstance(args, Mapping) else "type:args"
+        if tool.args is not None:
+            return tool.args.first_fault(args)
+        return "" if isinstance(args, Mapping) else "type:args"
 
     def validate_result(self, name: object, value: object) -> str:
         """An empty text, or shape, empty, too_big or range."""
@@ -207,35 +230,70 @@ class ToolDesk:
         return tool.returns.first_fault(value) if tool.returns is not None else ""
 
     def call_tool(self, name: object, args: object) -> dict[str, Any]:
-        """One call through the door: ``{"ok", "value", "error"}``; never raises, and bad arguments never reach the body."""
-        fault = self.validate_args(name, args)
+        """One call through the door: ``{"ok", "value", "error"}``.
+
+        It never raises, and bad arguments never reach the body; KeyboardInterrupt and SystemExit pass through.
+        """
+        given = args
+        if type(args) is not dict and isinstance(args, Mapping):
+            try:
+                # What is measured is what the body gets: a mapping of another class may answer otherwise the next time.
+                given = dict(args.items())
+            except Exception:
+                return _refused("args:type:args")
+        fault = self.validate_args(name, given)
         tool = self._box.get(name)
         if fault or tool is None:
             return _refused(f"args:{fault or 'unknown_tool'}")
-        key = call_key(name, args)
-        memory = DictMemory(self.cache)
-        known = memory.get(key, "", 0.0) if tool.pure else None
+        key = call_key(name, key_args(given, tool.identity)) if tool.pure else ""
+        known = self._memory.get(key, "", 0.0) if key else None
         if known is not None:
             return {"ok": True, "value": known.value, "error": ""}
-        value, error = _run_body(tool, args)
+        value, error = self._run_body(tool, given)
         if error:
             return _refused(error)
-        if tool.pure:
-            memory.put(key, "", Remembered(ok=True, value=value, stored_at=0.0))
+        if key:
+            self._memory.put(key, "", Remembered(ok=True, value=value, stored_at=0.0))
         return {"ok": True, "value": value, "error": ""}
+
+    def _run_body(self, tool: Tool, args: Any) -> tuple[Any, str]:
+        """The body's value or its error word, read as a run would read it."""
+        job = Performance(Call(id="call", tool=tool.name, args=args), tool, seconds=tool.timeout_s)
+        job.turn = self._turn if tool.exclusive else None
+        run = Run(id=self._run_id(), request=None, state="", limits=_NO_LIMITS)
+        events: list[CallEvent] = []
+        try:
+            job.args = arguments(tool, job.call, run, job.seconds, None)
+        except Exception as error:
+            events.append(raised(tool, job.call, error, ran=False))
+        else:
+            if job.seconds is None:
+                events.append(run_here(job))
+            else:
+                run_in_threads([job], lambda position, event: events.append(event))
+        event = events[0]
+        if isinstance(event, Returned):
+            reading = read_value(tool, event.value, event.verdict)
+            return (reading.value, "") if reading.ok else (None, reading.error)
+        return None, f"raised:{getattr(event, 'error', 'Exception')}"
 
     def can_repair(self, state: object, attempts: int | None = None) -> bool:
         """True while the last reason has a repair, attempts are left, and that repair has not been tried.
 
         Takes a state (``errors``, ``attempts``, ``fixes``; absent means empty), or a reason and the attempts so far.
+        What is neither has no repair.
         """
-        if isinstance(state, Mapping):
-            errors, fixes = state.get("errors") or (), state.get("fixes") or ()
-            reason, tried = (errors[-1] if errors else ""), state.get("attempts") or 0
-        else:
-            reason, tried, fixes = state, attempts or 0, ()
-        name = self.repairs.get(reason) if isinstance(reason, str) else None
-        return name is not None and name in self.fixes and tried < self.max_attempts and name not in fixes
+        try:
+            if isinstance(state, Mapping):
+                errors, fixes = state.get("errors") or (), state.get("fixes") or ()
+                reason, tried = (errors[-1] if errors else ""), state.get("attempts") or 0
+            else:
+                reason, tried, fixes = state, attempts or 0, ()
+            name = self.repairs.get(reason) if isinstance(reason, str) else None
+            left = self.max_attempts is None or tried < self.max_attempts
+            return left and name is not None and name in self.fixes and name not in fixes
+        except Exception:
+            return False
 
 
 def cache_key(name: object, args: object) -> str:
@@ -246,31 +304,35 @@ def cache_key(name: object, args: object) -> str:
 def rows_of(value: Any) -> list[Any]:
     """The rows of a result: its ``rows``, else the first list it holds, else itself where it is a list; a copy."""
     if type(value) is dict or isinstance(value, Mapping):
-        value = value["rows"] if "rows" in value else next((item for item in value.values() if isinstance(item, list)), [])
+        lists = (item for item in value.values() if isinstance(item, list))
+        value = value["rows"] if "rows" in value else next(lists, [])
     return [dict(row) if type(row) is dict else plain_copy(row) for row in value] if type(value) is list else []
 
 
 def _found_text(value: Any, rows: list[Any]) -> str:
     if not rows:
         return f"no rows: {short(value)}"
-    name = value.get("sku", "found") if isinstance(value, dict) else "found"
-    texts = [" ".join(map(str, row.values())) if type(row) is dict else str(row) for row in rows]
-    return f"{name}: {', '.join(texts)}"
+    try:
+        name = value.get("sku", "found") if isinstance(value, dict) else "found"
+        texts = [" ".join(map(str, row.values())) if type(row) is dict else str(row) for row in rows]
+        return f"{name}: {', '.join(texts)}"
+    except Exception:
+        # Python writes out no integer of several thousand digits, whatever holds it.
+        return f"found: {short(rows)}"
+
+
+def _own(args: Any) -> Any:
+    """Arguments that share nothing mutable with the order or with another call."""
+    if type(args) is not dict:
+        return plain_copy(args)
+    for value in args.values():
+        if type(value) not in LEAVES:
+            return plain_copy(args)
+    return args.copy()
 
 
 def _refused(error: str) -> dict[str, Any]:
     return {"ok": False, "value": None, "error": error}
-
-
-def _run_body(tool: Tool, args: Any) -> tuple[Any, str]:
-    """The body's value or its error word, read as a run would read it."""
-    call = Call(id="call", tool=tool.name, args=args)
-    run = Run(id="call", request=None, state="", limits=_NO_LIMITS)
-    event = run_here(Performance(call, tool, arguments(tool, call, run, None, None)))
-    if isinstance(event, Returned):
-        reading = read_value(tool, event.value, event.verdict)
-        return (event.value, "") if reading.ok else (None, reading.error)
-    return None, f"raised:{getattr(event, 'error', 'Exception')}"
 
 
 _NO_LIMITS = Limits.off()

@@ -43,6 +43,8 @@ _NAMED_ENTITIES = {'"': "quot", "<": "lt", ">": "gt", "&": "amp"}
 _PLAIN_MARKS = frozenset(" _,()[]")
 # Markdown takes underscores around a word for emphasis, those inside a word for what they are.
 _OUTER_UNDERSCORE = re.compile(r"(?<![^\W_])_|_(?![^\W_])")
+# Wherever these words stand in a line, Mermaid takes the whole line for an order to turn the diagram.
+_DIRECTION = re.compile(r"(d)(irection\s)", re.IGNORECASE)
 _SECONDS = 60
 _RANK_SPACING = 50
 
@@ -121,7 +123,11 @@ def render(machine: Any, format: str, *, labels: bool = True) -> bytes:
     if done.returncode or not done.stdout:
         said = done.stderr.decode("utf-8", "replace").strip() or f"it ended with {done.returncode}"
         raise BuildError(f"{program.name} could not draw the diagram: {said.splitlines()[0]}")
-    return done.stdout.replace(f'font-family="{_MEASURED_FONT}"'.encode(), f'font-family="{_FONT}"'.encode())
+    if format == "png":
+        return done.stdout
+    drawn = re.sub(rf'font-family="{_MEASURED_FONT}[^"]*"', f'font-family="{_FONT}"', done.stdout.decode())
+    # A viewer finds an arrow by its title, which should not say where on the state it begins.
+    return re.sub(r"<title>(\w+):nw&#45;&gt;\1:w</title>", r"<title>\1&#45;&gt;\1</title>", drawn).encode()
 
 
 def image(machine: Any, path: str | Path, *, labels: bool = True) -> Path:
@@ -274,8 +280,8 @@ def _mermaid_spacing(drawing: _Drawing) -> list[str]:
 def _mermaid_text(text: str) -> str:
     # Whatever could end a label, begin a directive or be taken for markup goes in as an entity.
     text = _visible(text)
-    marked = "".join(map(_mermaid_mark, text))
-    return _OUTER_UNDERSCORE.sub("#95;", marked) if "_" in text else marked
+    marked = "".join(map(_mermaid_mark, text)).replace("[[", "#91;#91;")
+    return _OUTER_UNDERSCORE.sub("#95;", _DIRECTION.sub(lambda found: f"#{ord(found[1])};{found[2]}", marked))
 
 
 def _mermaid_mark(c: str) -> str:

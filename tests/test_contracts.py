@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections import UserDict
+from collections import OrderedDict, UserDict
 from enum import IntEnum
 from types import MappingProxyType
 from typing import Any
@@ -143,6 +143,15 @@ RULE_CASES: list[tuple[dict[str, Any], Any, str]] = [
     ({"type": "float", "max": 1}, 1.5, "range"),
     ({"type": "int", "min": None, "max": 5}, 9, "range"),
     ({"type": "int", "min": None, "max": None}, 9, ""),
+    ({"type": "float", "exclusive_min": None, "exclusive_max": None, "min": None, "max": None}, 9.5, ""),
+    ({"type": "str", "min_len": None, "max_len": None, "pattern": None, "allowed": None}, "abc", ""),
+    ({"type": "any", "item": None, "fields": None, "values": None}, [1], ""),
+    ({"type": "any", "item": None, "fields": None, "values": None}, {"a": 1}, ""),
+    ({"type": "any", "min": 5, "max": 6, "min_len": 5, "max_len": 6, "pattern": "b"}, None, ""),
+    ({"type": "any", "exclusive_min": 5, "exclusive_max": 6}, None, ""),
+    ({"type": ["list", "str"], "item": {"type": "int"}}, "abc", ""),
+    ({"type": ["list", "object"], "values": {"type": "int"}, "item": {"type": "str"}}, ["a"], ""),
+    ({"type": ["list", "object"], "fields": {"a": {"type": "int"}}}, [1], ""),
     ({"type": "bool"}, True, ""),
     ({"type": "bool"}, 1, "type"),
     ({"type": "null"}, None, ""),
@@ -238,6 +247,8 @@ RETURN_CASES: list[tuple[dict[str, Any], Any, str]] = [
     ({"a": {"type": "str", "allowed": ["x"]}}, {"a": "y"}, "shape"),
     ({"a": {"type": "str", "pattern": "^x"}}, {"a": "y"}, "shape"),
     ({"a": {"type": "str", "max_len": 1}}, {"a": "yy"}, "shape"),
+    ({"a": {"type": "object", "max_len": 1}, "b": {"type": "int", "max": 1}}, {"a": {1: 1, 2: 2}, "b": 2}, "shape"),
+    ({"a": {"type": "list", "item": {"type": "int"}}, "b": {"type": "int", "max": 1}}, {"a": ["1"], "b": 2}, "shape"),
     ({"a": {"type": "float", "max": 1}}, {"a": math.nan}, "range"),
     ({"a": {"type": "object", "fields": {"b": {"type": "int", "max": 1}}}}, {"a": {"b": 2}}, "range"),
 ]
@@ -334,6 +345,35 @@ def test_every_fault_of_a_result_is_told_with_its_place() -> None:
     assert [(fault.reason, fault.path) for fault in result_faults(RETURNS, {"sku": "a", "rows": []})] == [
         ("empty", ("rows",))
     ]
+
+
+def test_empty_comes_before_range_and_range_is_left_where_empty_is_fine() -> None:
+    spec: dict[str, Any] = {"a": {"type": "list"}, "b": {"type": "int", "max": 1}}
+    assert result_fault(spec, {"a": [], "b": 2}) == "empty"
+    assert result_fault(spec, {"a": [], "b": 2}, empty_ok=True) == "range"
+
+
+class Rows(list[Any]):
+    """A list of another class."""
+
+
+@pytest.mark.parametrize(("value", "reason"), RESULT_CASES.values(), ids=RESULT_CASES)
+def test_results_of_other_classes_get_the_same_reason(value: Any, reason: str) -> None:
+    if not isinstance(value, dict):
+        assert reason == "shape"
+        return
+    value = dict(value)
+    if isinstance(value.get("rows"), list):
+        value["rows"] = Rows(OrderedDict(row) if isinstance(row, dict) else row for row in value["rows"])
+    for other in (value, OrderedDict(value)):
+        assert result_fault(RETURNS, other) == reason
+        assert [fault.reason for fault in result_faults(RETURNS, other)][:1] == ([reason] if reason else [])
+
+
+def test_an_empty_list_is_told_once() -> None:
+    assert len(result_faults({"a": {"type": "list", "min_len": 1}}, {"a": []})) == 1
+    assert len(result_faults({"a": {"type": "list"}, "b": {"type": "list", "min_len": 1}}, {"a": [], "b": []})) == 2
+    assert len(value_faults({"type": "list", "min_len": 1}, [])) == 1
 
 
 @pytest.mark.parametrize(

@@ -228,6 +228,8 @@ def test_a_guard_is_made_of_the_spendings_in_it_however_deep() -> None:
 def test_a_guard_is_itself_and_no_other() -> None:
     again = Spending("steps_left", "steps", "max_steps", StopReason.MAX_STEPS)
     assert again != guards.steps_left
+    assert Opaque("has_repair", has_repair.test) != has_repair
+    assert AllOf("within_limits", within_limits.guards) != within_limits
     assert len({again, guards.steps_left, guards.steps_left, within_limits, has_repair}) == 4
 
 

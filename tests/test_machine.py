@@ -15,6 +15,7 @@ import attrs
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from transitions.core import Event
 
 from fsm_agent.core._machine import Machine
 from fsm_agent.core.agent_table import AGENT
@@ -445,6 +446,17 @@ def test_nothing_is_kept_of_a_run(stock: bool) -> None:
     assert [ref for ref in runs if ref() is not None] == []
     assert len(runs) > 50
     assert reachable(machine) == before
+
+
+@pytest.mark.parametrize("table", TABLES, ids=lambda table: table.name)
+@both
+def test_the_library_below_is_given_the_states_and_outcomes_and_nothing_else(table: Table, stock: bool) -> None:
+    below = Machine(table, stock=stock)._machine
+    assert list(below.states) == [state.name for state in table.states]
+    assert len(below.events) == len({row.outcome for row in table.rows})
+    assert (below.models, below.has_queue, below.send_event) == ([], False, True)
+    assert {type(event) is Event for event in below.events.values()} == {stock}
+    assert {type(event) is Event for event in Machine(table)._machine.events.values()} == {False}
 
 
 def test_a_run_that_was_moved_is_freed_at_once() -> None:

@@ -127,7 +127,7 @@ def test_measuring_leaves_the_lab_as_it_was() -> None:
 
 @pytest.mark.usefixtures("lab")
 def test_a_contract_that_lets_everything_pass_is_found_out() -> None:
-    loose = {name: {} for name in adapter.TOOLS["stock_lookup"]["args"]}
+    loose: dict[str, Any] = {name: {} for name in adapter.TOOLS["stock_lookup"]["args"]}
     adapter.TOOLS["stock_lookup"] = {**adapter.TOOLS["stock_lookup"], "args": loose}
 
     report = measure()

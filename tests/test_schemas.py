@@ -435,6 +435,7 @@ KEYWORDS: list[tuple[Any, Any, list[tuple[str, tuple[Any, ...]]]]] = [
     ({"uniqueItems": True}, [deep(100_000), Angry()], []),
     ({"uniqueItems": False}, [1, 1], []),
     ({"contains": {"type": "integer"}}, ["a"], [("length", ())]),
+    ({"contains": {"type": "integer"}}, 5, []),
     ({"contains": {"type": "integer"}}, ["a", 1], []),
     ({"contains": {"type": "integer"}, "maxContains": 1}, [1, 1], [("length", ())]),
     ({"contains": {"type": "integer"}, "minContains": 2}, [1], [("length", ())]),
@@ -454,6 +455,9 @@ KEYWORDS: list[tuple[Any, Any, list[tuple[str, tuple[Any, ...]]]]] = [
     ({"anyOf": [{"type": "integer", "minimum": 5}, {"type": "null"}]}, 1, [("range", ())]),
     ({"anyOf": [{"minimum": 5}, {"maximum": 1}]}, 3, [("type", ())]),
     ({"anyOf": [{"$ref": "#/$defs/odd"}, {"type": "null"}]}, {"id": "1"}, [("type", ("id",))]),
+    ({"anyOf": [False, {"type": "integer"}]}, 10**5000, []),
+    ({"allOf": [False]}, 10**5000, [("type", ())]),
+    ({"prefixItems": [False]}, [10**5000], [("type", (0,))]),
     ({"oneOf": [{"type": "integer"}, {"minimum": 2}]}, 5, [("type", ())]),
     ({"oneOf": [{"type": "integer"}, {"minimum": 2}]}, 1, []),
     ({"not": {"type": "integer"}}, 5, [("type", ())]),
@@ -512,6 +516,19 @@ def test_a_keyword_is_told_by_its_reason(x: Any, value: Any, told: list[tuple[st
     assert [(fault.reason, fault.path) for fault in faults] == [(f"{kind}:x", ("x", *path)) for kind, path in told]
     assert contract.first_fault({"x": value}) == (f"{told[0][0]}:x" if told else "")
     assert contract.first_fault({}) == ""
+
+
+def test_faults_say_what_was_expected_and_what_came() -> None:
+    args = {"region": "jeju", "limit": 10**5000, "x": [1], "at": {"x": "1"}, "note": {}}
+    told = {fault.path: (fault.expected, fault.got) for fault in FORMS["schema"].faults(args)}
+    assert told == {
+        ("sku",): ("a value", "nothing"),
+        ("x",): ("no such key", "[1]"),
+        ("region",): ("enum ['seoul', 'busan']", "'jeju'"),
+        ("limit",): ("maximum 2", "an int of 16610 bits"),
+        ("note",): ("anyOf [{'type': 'string', 'maxLength': 3}, {'type': 'null'}]", "{}"),
+        ("at", "x"): ("integer", "'1'"),
+    }
 
 
 def test_faults_of_the_whole_belong_to_the_arguments() -> None:

@@ -142,3 +142,15 @@ def test_what_is_no_table_is_refused(spec: Any, problem: str) -> None:
         check_arguments(spec, "find")
     assert problem in str(caught.value)
     assert "tool 'find'" in str(caught.value)
+
+
+@pytest.mark.parametrize(("levels", "sound"), [(31, True), (32, False)])
+def test_a_table_may_be_nested_to_a_bound(levels: int, sound: bool) -> None:
+    rule: dict[str, Any] = {"type": "int"}
+    for _ in range(levels):
+        rule = {"type": "list", "item": rule}
+    if sound:
+        check_arguments({"x": rule}, "find")
+    else:
+        with pytest.raises(ContractError, match="nested too deeply"):
+            check_arguments({"x": rule}, "find")

@@ -16,7 +16,19 @@ import attrs
 
 from fsm_agent.core.json_kinds import describe, is_number, key_name
 from fsm_agent.core.rule_schema import fields_schema
-from fsm_agent.core.rules import RANK, Broken, Rule, broken, broken_fields, expected, fields_fit, fits, required
+from fsm_agent.core.rules import (
+    RANK,
+    Broken,
+    Rule,
+    broken,
+    broken_fields,
+    expected,
+    fields_fit,
+    first_kind,
+    first_reason,
+    fits,
+    required,
+)
 from fsm_agent.core.values import Fault
 
 RESULT_RANK: Mapping[str, int] = {"shape": 0, "empty": 1, "too_big": 2, "range": 3}
@@ -103,15 +115,11 @@ def argument_fault(spec: Mapping[str, Rule] | None, args: object) -> str:
                 return f"extra:{key_name(key)}"
         for name, rule in spec.items():
             if name in args and not fits(rule, args[name]):
-                return min(broken(rule, args[name], (name,)), key=_kind_rank)[0] + f":{name}"
+                return f"{first_kind(rule, args[name], (name,))}:{name}"
     except Exception:  # what raised is told apart below, one argument at a time
         pass
     found = _broken_arguments(spec, args)
     return _argument_reason(found[0]) if found else ""
-
-
-def _kind_rank(one: Broken) -> int:
-    return RANK[one[0]]
 
 
 def argument_faults(spec: Mapping[str, Rule] | None, args: object) -> tuple[Fault, ...]:
@@ -162,9 +170,12 @@ def result_fault(spec: Mapping[str, Rule] | None, value: object, empty_ok: bool 
     if spec is None:
         return ""
     try:
-        if fields_fit(spec, value) and (empty_ok or not _empty_lists(spec, value)):
-            return ""
-    except Exception:  # what raised is told apart below
+        if fields_fit(spec, value):
+            return "" if empty_ok or not _empty_lists(spec, value) else "empty"
+        reason = first_reason(spec, value)
+        if reason:
+            return "empty" if reason != "shape" and not empty_ok and _empty_lists(spec, value) else reason
+    except Exception:  # what raised, or takes a closer look, is told apart below
         pass
     reasons = {_result_reason(one) for one in broken_fields(spec, value)}
     if empty_ok:

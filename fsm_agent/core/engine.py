@@ -11,7 +11,7 @@ from fsm_agent.core.checks import check_bounds
 from fsm_agent.core.effects import Effect, Wait
 from fsm_agent.core.ending import abandon, finish, stop_here
 from fsm_agent.core.errors import CannotResume, LimitsError, TableError, WrongEvent
-from fsm_agent.core.events import Cancelled, Event, Resumed, Started, Stopped, Waited
+from fsm_agent.core.events import Cancelled, Decided, DecisionFailed, Event, Resumed, Started, Stopped, Waited
 from fsm_agent.core.limits import Limits
 from fsm_agent.core.plain import plain_copy, short
 from fsm_agent.core.redact import seal_journal
@@ -93,6 +93,8 @@ class Engine:
         if kind is Waited:
             until = self._waited_for(run)
             now = until if now is None else now
+        elif kind is Started or run.not_before_s > before:
+            _refuse_early(run, event)
         if now is not None and now > before:
             run.spent_s = now
         if kind is Waited:
@@ -225,3 +227,16 @@ class Engine:
         else:
             run.came_by = (run.state, "stopped")
             stop_here(self.setup, run)
+
+
+def _refuse_early(run: Run, event: Event) -> None:
+    """Refuse a decision that the run still waits for, and the beginning of calls that are not open."""
+    if isinstance(event, Started):
+        open_ids = [call.id for call in run.open_calls if call.ok is None]
+        for call_id in event.call_ids if open_ids else ():
+            if call_id not in open_ids:
+                raise WrongEvent(f"run {run.id!r} has no open call {short(call_id, 60)}; it waits for {', '.join(map(repr, open_ids))}")
+    elif isinstance(event, Decided | DecisionFailed):
+        raise WrongEvent(
+            f"run {run.id!r} was told {type(event).__name__} and waits until it has spent {run.not_before_s:g} s; tell Waited first"
+        )

@@ -6,25 +6,22 @@ room, the call is no forbidden repetition. Memory, breaker and body come after i
 
 from __future__ import annotations
 
-import string
 from collections.abc import Collection, Mapping
 from typing import Any, Protocol
 
 import attrs
 
-from fsm_agent.core.guards import time_left
 from fsm_agent.core.decoding import decoded
 from fsm_agent.core.keys import call_key, key_args, loop_key
-from fsm_agent.core.plain import short
+from fsm_agent.core.plain import cut
 from fsm_agent.core.redact import MARK, is_sealed, key_form, redacted, sealed_fault
-from fsm_agent.core.results import RETRYABLE
 from fsm_agent.core.run import Call, ClosedGuard, Run
-from fsm_agent.core.stops import closed_guard, consumers
 from fsm_agent.core.tools import Tool
-from fsm_agent.core.values import Fault, Policy, StopReason
+from fsm_agent.core.values import Fault, Policy, ResultClass, StopReason
 
 _MOST_FAULTS = 100
-_TAG = string.ascii_letters + string.digits
+_MOST_CHARACTERS = 8000
+_TO_TRY_AGAIN = (ResultClass.RETRYABLE, ResultClass.RATE_LIMITED)
 
 
 class Toolbox(Protocol):
@@ -94,12 +91,11 @@ def _admit(
         refuse(run, call, "refused:budget:max_same_tool_calls", f"{call.tool} may be called {most} times in a run")
         return
     if limits.max_tool_calls is not None and run.tool_calls >= limits.max_tool_calls:
-        calls = consumers(run, "max_tool_calls")
-        _close(run, "calls_left", "max_tool_calls", limits.max_tool_calls, run.tool_calls, StopReason.MAX_TOOL_CALLS, calls)
+        _close(run, "calls_left", "max_tool_calls", limits.max_tool_calls, run.tool_calls, StopReason.MAX_TOOL_CALLS)
         refuse(run, call, "skipped:max_tool_calls", f"at most {limits.max_tool_calls} calls run")
         return
     if limits.deadline_s is not None and (until := limits.work_until_s) is not None and run.spent_s >= until:
-        _note(run, closed_guard(run, time_left))
+        _close(run, "time_left", "deadline_s", until, run.spent_s, StopReason.DEADLINE)
         refuse(run, call, "skipped:deadline", "the time for calls is used up")
         return
     watches = limits.max_same_call is not None or limits.dedup_window is not None
@@ -201,18 +197,18 @@ def _same_args(run: Run, tool: Tool | None, args: Any) -> object:
 def _failed_for_now(run: Run, key: str, window: int | None) -> int:
     """How many of the earlier calls of this key asked to be tried again: the next one is a retry, no repetition (002)."""
     calls = run.calls if window is None else [call for call in run.calls if call.admitted][-window:]
-    return sum(call.key == key and call.result_class in RETRYABLE for call in calls)
+    return sum(call.key == key and call.result_class in _TO_TRY_AGAIN for call in calls)
 
 
 def _close(
     run: Run, guard: str, limit: str, allowed: float, used: float, reason: StopReason, calls: tuple[str, ...] = ()
 ) -> None:
-    _note(run, ClosedGuard(guard=guard, limit=limit, allowed=allowed, used=used, opens_at=used + 1, reason=reason, calls=calls))
-
-
-def _note(run: Run, closed: ClosedGuard) -> None:
-    run.closed.append(closed)
-    run.trace.append(("guard_closed", run.spent_s, closed.guard, closed.reason.value))
+    # At most a tenth of the deadline is reserved, so half as much again as was spent leaves time to go on with.
+    opens_at = (used or 1.0) * 1.5 if limit == "deadline_s" else used + 1
+    run.closed.append(
+        ClosedGuard(guard=guard, limit=limit, allowed=allowed, used=used, opens_at=opens_at, reason=reason, calls=calls)
+    )
+    run.trace.append(("guard_closed", run.spent_s, guard, reason.value))
 
 
 def _share(run: Run, box: Toolbox) -> None:
@@ -234,4 +230,4 @@ def _share(run: Run, box: Toolbox) -> None:
 
 def fault_text(call: Call) -> str:
     """What the decider is told about a call that failed: the stable word, and what would have worked."""
-    return f"{call.error} ({short(call.detail, 2000)})" if call.detail else call.error
+    return f"{call.error} ({cut(call.detail, _MOST_CHARACTERS)})" if call.detail else call.error

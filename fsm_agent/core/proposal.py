@@ -10,7 +10,7 @@ import attrs
 from fsm_agent.core.events import DecisionFailed
 from fsm_agent.core.plain import storable
 from fsm_agent.core.run import Call, ClosedGuard, Run
-from fsm_agent.core.values import Decision, Policy, StopReason, ToolCall
+from fsm_agent.core.values import Decision, Policy, StopReason, ToolCall, Usage
 
 # What a finish reason means when the decision itself does not say enough; the rest counts as a plain stop.
 _FINISHES = {
@@ -19,33 +19,44 @@ _FINISHES = {
     "content_filter": StopReason.CONTENT_FILTER,
     "refusal": StopReason.CONTENT_FILTER,
 }
+CUT_OFF = frozenset(_FINISHES)
+_MOST_COST = 1e15
 
 
 def accept(run: Run, decision: Decision, policy: Policy) -> str:
-    """Take a decision in; returns ``decided``, ``proposed``, ``failed`` (fed back) or ``stopped``."""
+    """Take a decision in; returns ``decided``, ``proposed``, ``failed`` (fed back) or ``stopped``.
+
+    A call that names no tool is refused alone where another one can be taken.
+    """
     run.turns += 1
     if decision.usage is not None:
-        run.tokens += decision.usage.input_tokens + decision.usage.output_tokens
-        run.cost += decision.usage.cost
-    run.trace.append(("decision", run.spent_s, str(run.turns), len(decision.calls)))
-    run.emitted_calls += len(decision.calls)
+        _spend(run, decision.usage)
+    calls = decision.calls
+    usable = 0
+    try:
+        for call in calls:
+            usable += bool(call.tool) and isinstance(call.tool, str)
+        emitted = len(calls)
+    except (TypeError, AttributeError):
+        return _malformed(run, "the calls of the decision are no calls", StopReason.INVALID_DECISION)
+    run.trace.append(("decision", run.spent_s, str(run.turns), emitted))
+    run.emitted_calls += emitted
     if decision.finish and (finish := _FINISHES.get(decision.finish)) is not None:
         return _cut_off(run, decision, finish, policy)
     text = _text(decision)
-    if decision.finish == "stop" and decision.calls and text:
-        _open(run, decision.calls)
-        return _skip_all(run, decision, "the decision was final")
-    calls = [call for call in decision.calls if isinstance(call.tool, str) and call.tool]
-    if calls:
+    if usable and not (text and decision.finish == "stop"):
         run.invalid_decisions = 0
-        _open(run, calls)
+        open_calls(run, calls)
         return "decided"
     if text or decision.question:
+        _skip(run, decision, "final", "the decision was final")
         run.invalid_decisions = 0
-        run.draft = decision
+        run.draft = attrs.evolve(decision, calls=()) if calls else decision
         return "proposed"
-    if decision.calls:
-        return _malformed(run, "no call of the decision names a tool", StopReason.INVALID_DECISION)
+    if calls:
+        why = "no call of the decision names a tool"
+        _skip(run, decision, StopReason.INVALID_DECISION, why)
+        return _malformed(run, why, StopReason.INVALID_DECISION)
     if policy.on_finish.get("empty", "continue") == "end":
         return _stop(run, StopReason.MODEL_EMPTY, "the decision held neither a call nor a text")
     return _malformed(run, "the decision held neither a call nor a text", StopReason.MODEL_EMPTY)
@@ -71,41 +82,49 @@ def _text(decision: Decision) -> str:
     return decision.text.strip() if isinstance(decision.text, str) else ""
 
 
-def _open(run: Run, calls: Sequence[ToolCall]) -> None:
-    """Open the calls of a decision; a missing or repeated id gets a fresh one."""
+def _spend(run: Run, usage: Usage) -> None:
+    # What a provider reports is taken only where it adds up: a counter never falls.
+    for amount in (usage.input_tokens, usage.output_tokens):
+        if isinstance(amount, int) and amount > 0:
+            run.tokens += amount
+    if isinstance(usage.cost, int | float) and 0 < usage.cost < _MOST_COST:
+        run.cost += usage.cost
+
+
+def open_calls(run: Run, calls: Sequence[ToolCall]) -> None:
+    """Open calls that were asked for; a missing or repeated id gets a fresh one, and what is no name names no tool."""
     known = run.call_ids
     for call in calls:
-        wanted = call.id
+        wanted, tool = call.id, call.tool
         if not wanted or type(wanted) is not str or wanted in known:
             number = len(known) + 1
             while (wanted := f"call-{number}") in known:
                 number += 1
         known[wanted] = True
         run.open_calls.append(
-            Call(id=wanted, tool=call.tool, args=call.args, turn=run.turns, intent=call.intent, reason=call.reason)
+            Call(
+                id=wanted, tool=tool if isinstance(tool, str) else "", args=call.args, turn=run.turns, intent=call.intent,
+                reason=call.reason,
+            )
         )
 
 
-def _skip_all(run: Run, decision: Decision, why: str) -> str:
+def _skip(run: Run, decision: Decision, word: str, why: str) -> None:
+    """Give every call of a decision its one result without taking it."""
+    if not decision.calls:
+        return
+    open_calls(run, decision.calls)
     for call in run.open_calls:
         call.args = storable(call.args)
-        call.ok, call.error, call.detail = False, "skipped:final", why
+        call.ok, call.error, call.detail = False, f"skipped:{word}", why
         run.trace.append(("call_refused", run.spent_s, call.id, call.error))
     run.calls += run.open_calls
     run.open_calls = []
-    run.draft = attrs.evolve(decision, calls=())
-    run.invalid_decisions = 0
-    return "proposed"
 
 
 def _cut_off(run: Run, decision: Decision, reason: StopReason, policy: Policy) -> str:
     """A cut-off or filtered turn: its calls do not run, its text is kept, and it never counts as a success."""
-    _open(run, decision.calls)
-    for call in run.open_calls:
-        call.ok, call.error, call.detail = False, f"skipped:{reason.value}", f"the reply ended with {decision.finish!r}"
-        run.trace.append(("call_refused", run.spent_s, call.id, call.error))
-    run.calls += run.open_calls
-    run.open_calls = []
+    _skip(run, decision, reason, f"the reply ended with {decision.finish!r}")
     if _text(decision):
         run.draft = attrs.evolve(decision, calls=())
     name = "length" if reason is StopReason.TRUNCATED else decision.finish

@@ -6,17 +6,17 @@ seals, so that repetitions are still told, and nothing else can be read from it.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections.abc import Collection, Iterator, Mapping
-import hashlib
 from typing import Any
 
 import attrs
 
-from fsm_agent.core.keys import call_key
 from fsm_agent.core.decoding import decoded
 from fsm_agent.core.events import Decided
+from fsm_agent.core.keys import call_key
 from fsm_agent.core.run import Call, Run
 
 MARK = "[redacted]"
@@ -59,15 +59,13 @@ def _value(args: Mapping[str, Any], name: str) -> Any:
 
 
 def _parts(value: Any) -> Iterator[Any]:
-    """The leaves of a value, keys of its mappings included; bounded, so that one that holds itself ends."""
-    todo, left = [value], _MOST_PARTS
-    while todo and left:
-        left -= 1
-        part = todo.pop()
-        if isinstance(part, dict):
-            todo += [*part.keys(), *part.values()]
-        elif isinstance(part, list | tuple | set | frozenset):
-            todo += part
+    """The leaves of a value, keys of its mappings included; each container is looked into once, and not without bound."""
+    todo, seen = [value], set()
+    for part in todo:
+        if isinstance(part, dict | list | tuple | set | frozenset):
+            if id(part) not in seen and len(todo) < _MOST_PARTS:
+                seen.add(id(part))
+                todo += [*part.keys(), *part.values()] if isinstance(part, dict) else part
         else:
             yield part
 
@@ -144,8 +142,8 @@ def seal_journal(run: Run) -> None:
     for _, event in reversed(run.journal):
         if isinstance(event, Decided):
             turn = [call for call in run.calls if call.turn == run.turns and not call.id.startswith("verify-")]
-            named = [call for call in event.decision.calls if isinstance(call.tool, str) and call.tool]
-            sealing = {id(asked): calls[made.id] for asked, made in zip(named, turn, strict=False) if made.id in calls}
+            asked = event.decision.calls
+            sealing = {id(call): calls[made.id] for call, made in zip(asked, turn, strict=False) if made.id in calls}
             event.decision = attrs.evolve(
                 event.decision,
                 calls=tuple(

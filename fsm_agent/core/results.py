@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import zlib
 from collections.abc import Mapping
 from typing import Any
@@ -16,7 +17,16 @@ from fsm_agent.core.values import EffectClass, ResultClass, Verdict
 FAILING = frozenset({ResultClass.RETRYABLE, ResultClass.RATE_LIMITED, ResultClass.FATAL})
 RETRYABLE = frozenset({ResultClass.RETRYABLE, ResultClass.RATE_LIMITED})
 # The exceptions that say of themselves that another try may succeed; the rest is a plain failure.
-TRANSIENT = frozenset({"TimeoutError", "ConnectionError", "ConnectionResetError", "ConnectionAbortedError", "ConnectionRefusedError", "BrokenPipeError"})
+TRANSIENT = frozenset(
+    {
+        "TimeoutError",
+        "ConnectionError",
+        "ConnectionResetError",
+        "ConnectionAbortedError",
+        "ConnectionRefusedError",
+        "BrokenPipeError",
+    }
+)
 
 
 @attrs.define(slots=True)
@@ -88,29 +98,46 @@ def _holds(holds: Any, value: Any) -> bool:
 
 def class_of(tool: Tool, value: Any) -> ResultClass:
     """EMPTY for null, blank text, an empty list and seed 001's ``found: false``, unless that is normal for the tool; else OK."""
+    return ResultClass.EMPTY if not tool.empty_ok and says_nothing(value) else ResultClass.OK
+
+
+def says_nothing(value: Any) -> bool:
+    """True for null, blank text, an empty list, and a mapping whose ``found`` is false, whatever else is in it (seed 001)."""
     if type(value) is dict:
-        return ResultClass.EMPTY if value.get("found") is False and not tool.empty_ok else ResultClass.OK
-    empty = (
-        value is None
-        or (isinstance(value, str) and not value.strip())
-        or (isinstance(value, list | tuple) and not value)
-        or (isinstance(value, Mapping) and value.get("found") is False)
-    )
-    return ResultClass.EMPTY if empty and not tool.empty_ok else ResultClass.OK
+        return value.get("found") is False
+    if isinstance(value, str):
+        return not value.strip()
+    return value is None or (isinstance(value, list | tuple) and not value) or (isinstance(value, Mapping) and _not_found(value))
+
+
+def _not_found(value: Mapping[Any, Any]) -> bool:
+    try:
+        return value.get("found") is False
+    except Exception:
+        return False
 
 
 def backoff_s(tool: Tool, seed: int, call_id: str, tries: int, retry_after_s: float | None) -> float:
     """How long to wait after the given number of tries, in seconds.
 
-    A retry-after is honoured as it is. A declared list of waits is used in order (its last repeats). Otherwise the first
-    wait doubles with each try up to the cap, and the second half of it is jitter, drawn from the run's seed so that a
-    replay waits as long.
+    A retry-after is honoured as it is; one that is no finite number says nothing. A declared list of waits is used in
+    order (its last repeats). Otherwise the first wait doubles with each try up to the cap, and the second half of it is
+    jitter, drawn from the run's seed so that a replay waits as long.
     """
-    if retry_after_s is not None:
-        return max(0.0, retry_after_s)
+    if retry_after_s is not None and (asked := _seconds(retry_after_s)) is not None:
+        return asked
     base = tool.retry.backoff_s
     if not isinstance(base, int | float):
         return float(base[min(tries, len(base)) - 1]) if base else 0.0
     full = min(tool.retry.most_s, base * 2.0 ** min(tries - 1, 60))
     jitter = zlib.crc32(f"{seed}:{call_id}:{tries}".encode(errors="backslashreplace")) / 2**32
     return full * (0.5 + 0.5 * jitter)
+
+
+def _seconds(value: Any) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        return max(0.0, float(value)) if math.isfinite(value) else None
+    except OverflowError:
+        return None

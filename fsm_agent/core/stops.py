@@ -201,8 +201,9 @@ def _opens(run: Run, guard: ClosedGuard, limits: Limits, least: Any) -> bool:
     allowed = getattr(limits, guard.limit)
     if allowed is None:
         return True
-    if isinstance(guard.used, float) and guard.allowed is not None and guard.used >= guard.allowed:
-        # A quantity that ran out: anything above what is used will do, also less than the raise that was proposed.
+    ran_out = isinstance(guard.used, float) and guard.allowed is not None and guard.used >= guard.allowed
+    if ran_out and guard.limit != "max_wait_s":
+        # Time or money: anything above what is used will do, also less than the raise that was proposed.
         if guard.limit == "deadline_s":
             until = limits.work_until_s
             return until is None or until > run.spent_s

@@ -42,12 +42,15 @@ def trace_of(run: Run, since: int = 0) -> list[TraceEvent]:
 
 def result_text(call: Call, box: Toolbox) -> str:
     """What a decider is shown of a settled call: its value as JSON text, cut at the tool's size cap, or why it failed."""
-    if not call.ok:
+    if not call.ok and (call.value is None or not call.error.startswith("skipped:")):
         return fault_text(call)
     text = call.value if isinstance(call.value, str) else dumps(call.value)
     tool = box.get(call.tool)
     most = tool.max_result_bytes if tool is not None else None
     shown = text if most is None else _capped(text, most)
+    if not call.ok:
+        # A hook answered in the body's place.
+        return f"{fault_text(call)}: {shown}"
     return f"(reused) {shown}" if call.reused else shown
 
 

@@ -8,18 +8,33 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol
 
+import attrs
+
 from fsm_agent.core.events import CallEvent, CircuitOpen, Lost, Raised, Returned, Reused, Skipped
-from fsm_agent.core.gate import Toolbox
+from fsm_agent.core.gate import Toolbox, fault_text
 from fsm_agent.core.keys import leaves, observation_key
 from fsm_agent.core.plain import storable
-from fsm_agent.core.redact import seal_call
-from fsm_agent.core.results import RETRYABLE, Reading, backoff_s, class_of, read_again, read_raised, read_value
+from fsm_agent.core.redact import redacted, seal_call
+from fsm_agent.core.results import (
+    RETRYABLE,
+    Reading,
+    backoff_s,
+    class_of,
+    read_again,
+    read_raised,
+    read_value,
+    says_nothing,
+)
 from fsm_agent.core.run import Call, ClosedGuard, Run
 from fsm_agent.core.tools import Tool
 from fsm_agent.core.values import EffectClass, ResultClass, StopReason
 
 # A repair is a pure function of the failed call: (tool, arguments, run) -> (tool, arguments), or None when it has no idea.
 Repair = Callable[[str, Any, Run], "tuple[str, Any] | None"]
+
+
+# What a remembered failure was read as, where its word says so.
+_FAILED_CLASSES = {"result:empty": ResultClass.EMPTY, "result:fatal": ResultClass.FATAL}
 
 
 class Repairs(Protocol):
@@ -37,18 +52,20 @@ def next_batch(run: Run, box: Toolbox) -> list[Call]:
         only = run.open_calls[0]
         return [only] if only.ok is None and only.not_before_s <= run.spent_s else []
     batch: list[Call] = []
-    exclusive = False
+    exclusive = waiting = False
     most = run.limits.max_parallel
     for call in run.open_calls:
         if call.ok is not None or call.leader:
             continue
         tool = box.get(call.tool)
         alone = tool is None or not tool.pure
-        if batch and (alone or (most is not None and len(batch) >= most)):
+        # What has effects also waits for the calls before it that wait themselves.
+        if (alone and (batch or waiting)) or (most is not None and len(batch) >= most):
             break
         if call.not_before_s > run.spent_s:
             if alone:
                 break
+            waiting = True
             continue
         if tool is not None and tool.exclusive:
             if exclusive:
@@ -60,9 +77,19 @@ def next_batch(run: Run, box: Toolbox) -> list[Call]:
     return batch
 
 
-def waits_until(run: Run) -> float:
-    """The spent time at which the first waiting call may be tried again."""
-    return min((c.not_before_s for c in run.open_calls if c.ok is None and not c.leader), default=run.spent_s)
+def waits_until(run: Run, box: Toolbox) -> float:
+    """The spent time at which the first of the waiting calls may be tried again; those behind a barrier wait for it."""
+    first: float | None = None
+    for call in run.open_calls:
+        if call.ok is not None or call.leader:
+            continue
+        tool = box.get(call.tool)
+        alone = tool is None or not tool.pure
+        if first is None or (not alone and call.not_before_s < first):
+            first = call.not_before_s
+        if alone:
+            break
+    return run.spent_s if first is None else first
 
 
 def settle(run: Run, box: Toolbox, event: CallEvent, explain: bool = True) -> Call | None:
@@ -88,12 +115,14 @@ def settle(run: Run, box: Toolbox, event: CallEvent, explain: bool = True) -> Ca
     elif isinstance(event, Lost):
         _lose(run, box.get(call.tool), call)
     elif isinstance(event, Skipped):
-        _finish(run, call, Reading(False, event.value, f"skipped:{event.why}"))
+        _finish(run, call, Reading(False, storable(event.value), f"skipped:{event.why}"))
     return call
 
 
 def _settle_body(run: Run, tool: Tool | None, call: Call, event: CallEvent, explain: bool) -> None:
     ran = True
+    if tool is not None and tool.secret:
+        _keep_secrets(tool, call, event)
     if isinstance(event, Returned):
         reading = _returned(tool, event, explain)
     else:
@@ -103,9 +132,22 @@ def _settle_body(run: Run, tool: Tool | None, call: Call, event: CallEvent, expl
     if ran:
         run.body_runs += 1
         call.body_runs += 1
-    if tool is not None and reading.result_class in RETRYABLE and _waits(run, tool, call, reading):
-        return
+    if tool is not None:
+        if tool.secret and reading.detail:
+            reading.detail = redacted(reading.detail, tool.secret, call.args)
+        # A body that could not begin is a try as well, or one that never can would be tried for ever.
+        made = call.body_runs if ran else max(call.body_runs, call.tries)
+        if reading.result_class in RETRYABLE and _waits(run, tool, call, reading, made):
+            return
     _finish(run, call, reading)
+
+
+def _keep_secrets(tool: Tool, call: Call, event: CallEvent) -> None:
+    """Redact what the host says about a call before it is journaled; what a body returns is not the call's secret."""
+    if isinstance(event, Raised):
+        event.message = redacted(event.message, tool.secret, call.args)
+    if isinstance(event, Raised | Returned) and event.verdict is not None:
+        event.verdict = attrs.evolve(event.verdict, reason=redacted(event.verdict.reason, tool.secret, call.args))
 
 
 def _lose(run: Run, tool: Tool | None, call: Call) -> None:
@@ -129,7 +171,7 @@ def _returned(tool: Tool | None, event: Returned, explain: bool) -> Reading:
 def _remembered(tool: Tool | None, event: Reused) -> Reading:
     # What is remembered was measured when it was stored.
     if event.error:
-        return Reading(False, None, event.error, "remembered")
+        return Reading(False, None, event.error, "remembered", _FAILED_CLASSES.get(event.error))
     return Reading(True, event.value, result_class=ResultClass.OK if tool is None else class_of(tool, event.value))
 
 
@@ -150,17 +192,18 @@ def _finish(run: Run, call: Call, reading: Reading) -> None:
     run.trace.append(("call_reused" if call.reused else "call_finished", run.spent_s, call.id, reading.error))
 
 
-def _waits(run: Run, tool: Tool, call: Call, reading: Reading) -> bool:
-    """Decide whether a retryable failure is tried again; the wait is kept before the next turn when it is not."""
-    wait = backoff_s(tool, run.seed, call.id, call.body_runs, reading.retry_after_s)
+def _waits(run: Run, tool: Tool, call: Call, reading: Reading, made: int) -> bool:
+    """Decide after so many tries whether there is another; the wait is kept before the next turn when there is none."""
+    wait = backoff_s(tool, run.seed, call.id, made, reading.retry_after_s)
     most = run.limits.max_attempts
-    again = call.body_runs < tool.retry.attempts and (most is None or call.tries < most)
-    closed = wait_closes(run, wait)
+    again = made < tool.retry.attempts and (most is None or call.tries < most)
+    closed = wait_closes(run, wait, call.id)
     if closed is not None:
         run.closed.append(closed)
+        # Which of several calls asked first must not matter.
+        run.closed.sort(key=_place_among_closed)
         run.trace.append(("guard_closed", run.spent_s, closed.guard, closed.reason.value))
-        return False
-    if not again:
+    if closed is not None or not again:
         run.not_before_s = max(run.not_before_s, run.spent_s + wait)
         return False
     call.tries += 1
@@ -171,19 +214,25 @@ def _waits(run: Run, tool: Tool, call: Call, reading: Reading) -> bool:
     return True
 
 
-def wait_closes(run: Run, wait: float) -> ClosedGuard | None:
-    """The guard that a wait of so many seconds would outlive, or None."""
+def _place_among_closed(closed: ClosedGuard) -> tuple[int, float, tuple[str, ...]]:
+    kinds = {"time_left": 1, "waits_left": 2}
+    kind = kinds.get(closed.guard, 0)
+    return (kind, -closed.opens_at, closed.calls) if kind else (0, 0.0, ())
+
+
+def wait_closes(run: Run, wait: float, call_id: str) -> ClosedGuard | None:
+    """The guard that a wait of so many seconds for this call would outlive, or None."""
     limits = run.limits
     until = limits.work_until_s
     if until is not None and run.spent_s + wait >= until and wait > 0:
         return ClosedGuard(
             guard="time_left", limit="deadline_s", allowed=until, used=run.spent_s, reason=StopReason.DEADLINE,
-            opens_at=(run.spent_s + wait) * 1.25,
+            opens_at=(run.spent_s + wait) * 1.25, calls=(call_id,),
         )
     if limits.max_wait_s is not None and run.waited_s + wait > limits.max_wait_s:
         return ClosedGuard(
             guard="waits_left", limit="max_wait_s", allowed=limits.max_wait_s, used=run.waited_s,
-            reason=StopReason.MAX_WAIT, opens_at=run.waited_s + wait,
+            reason=StopReason.MAX_WAIT, opens_at=run.waited_s + wait, calls=(call_id,),
         )
     return None
 
@@ -198,63 +247,13 @@ def share_results(run: Run) -> None:
             run.trace.append(("call_reused", run.spent_s, call.id, call.error))
 
 
-def plan_repairs(run: Run, repairs: Repairs) -> bool:
-    """Find for each failed call of the turn the repair of its reason; true when one of them may still be tried.
-
-    A repair is tried once per call, and not when it would change nothing. `run.repair_due` says that one was found, also
-    when no attempt is left for it.
-    """
-    most = run.limits.max_attempts
-    found = False
-    run.attempts, run.repair_due = 0, False
-    for call in run.open_calls:
-        call.repair = None
-        if call.ok is not False or run.closed:
-            continue
-        named = repairs.get(call.error)
-        if named is None or named[0] in call.tried_repairs:
-            continue
-        changed = _apply(named[1], call, run)
-        if changed is None or (changed[0] == call.tool and changed[1] == call.args):
-            continue
-        call.repair = (named[0], *changed)
-        run.attempts, run.repair_due = max(run.attempts, call.tries), True
-        found = found or most is None or call.tries < most
-    return found
-
-
-def _apply(repair: Repair, call: Call, run: Run) -> tuple[str, Any] | None:
-    try:
-        changed = repair(call.tool, call.args, run)
-    except Exception:
-        # A repair is a function of the host; one that fails has no idea how to mend the call.
-        return None
-    return changed
-
-
-def apply_repairs(run: Run) -> bool:
-    """Change the failed calls as planned and open them again; false when none was planned."""
-    any_changed = False
-    for call in run.open_calls:
-        if call.repair is None:
-            continue
-        name, call.tool, call.args = call.repair
-        call.tried_repairs.append(name)
-        run.fixes.append(name)
-        call.repair, call.ok, call.error, call.detail, call.result_class = None, None, "", "", None
-        call.admitted = call.started = call.reused = False
-        call.leader = ""
-        run.trace.append(("call_repaired", run.spent_s, call.id, name))
-        any_changed = True
-    return any_changed
-
-
 def fold(run: Run, box: Toolbox) -> str:
     """Count the turn's results in call order, move its calls into the record, and name the turn's outcome."""
     calls, run.open_calls = run.open_calls, []
     limits = run.limits
     watches = limits.max_same_observation is not None or limits.max_stale_turns is not None
-    new_fact = watched = failed = stale_class = fatal = False
+    new_fact = watched = failed = stale_class = False
+    fatal: Call | None = None
     for call in calls:
         error = call.error
         if error:
@@ -263,7 +262,7 @@ def fold(run: Run, box: Toolbox) -> str:
                 run.bad_arguments += not call.counted
             elif error.startswith(("raised:", "result:", "unknown_outcome")):
                 failed = True
-                run.tool_errors += error != "result:empty" and not call.counted
+                run.tool_errors += error != "result:empty" and not (call.counted or call.leader)
         if call.counted:
             continue
         call.counted = True
@@ -272,10 +271,10 @@ def fold(run: Run, box: Toolbox) -> str:
         result_class = call.result_class
         tool = box.get(call.tool) if watches or result_class is ResultClass.EMPTY else None
         if result_class is ResultClass.FATAL:
-            fatal = True
+            fatal = fatal or call
         elif result_class is ResultClass.NO_PROGRESS:
             stale_class = True
-        elif result_class is ResultClass.EMPTY and not (tool is not None and tool.empty_ok):
+        elif result_class is ResultClass.EMPTY and not (call.leader or (tool is not None and tool.empty_ok)):
             intent = call.intent or call.tool
             count = run.empties[intent] = run.empties.get(intent, 0) + 1
             run.empty_results = max(run.empty_results, count)
@@ -286,8 +285,10 @@ def fold(run: Run, box: Toolbox) -> str:
     run.calls += calls
     if watched and limits.max_stale_turns is not None:
         run.stale_turns = 0 if new_fact else run.stale_turns + 1
-    if fatal:
-        run.note = "a tool reported a fatal result"
+    if fatal is not None:
+        # It says more about the run than any limit that was closed in the same turn, and no raise undoes it.
+        run.closed = []
+        run.note = f"{fatal.tool} reported a fatal result: {fault_text(fatal)}"
         return "stopped"
     if run.closed:
         return "stopped"
@@ -297,7 +298,7 @@ def fold(run: Run, box: Toolbox) -> str:
 def _observe(run: Run, call: Call, tool: Tool | None) -> bool:
     """Count an observation and its facts; true when one of them is new."""
     limits = run.limits
-    empty_is_normal = tool is not None and tool.empty_ok and _nothing(call.value)
+    empty_is_normal = tool is not None and tool.empty_ok and says_nothing(call.value)
     if limits.max_same_observation is not None and not empty_is_normal:
         key = call.observation = observation_key(call.value)
         count = run.observations[key] = run.observations.get(key, 0) + 1
@@ -309,7 +310,3 @@ def _observe(run: Run, call: Call, tool: Tool | None) -> bool:
     for leaf in leaves(call.value):
         facts[leaf] = True
     return len(facts) > before or empty_is_normal
-
-
-def _nothing(value: Any) -> bool:
-    return value is None or value == [] or (isinstance(value, str) and not value.strip())

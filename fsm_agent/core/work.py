@@ -5,10 +5,12 @@ Work never moves a run. It reports an outcome, and the table decides.
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Iterable, Mapping
 from typing import Any, cast
 
+import attrs
+
+from fsm_agent.core.canonical import _nfc
 from fsm_agent.core.effects import CallTools, Compose, Decide, Effect, Judge, Wait
 from fsm_agent.core.ending import finish, stop_here
 from fsm_agent.core.errors import WrongEvent
@@ -32,14 +34,17 @@ from fsm_agent.core.events import (
 )
 from fsm_agent.core.gate import admit_turn, allowed_now, refuse
 from fsm_agent.core.guards import cost_left, time_left, tokens_left, turns_left
-from fsm_agent.core.proposal import accept, reject, take_text
+from fsm_agent.core.plain import short
+from fsm_agent.core.proposal import accept, open_calls, reject, take_text
+from fsm_agent.core.repairing import apply_repairs, plan_repairs
 from fsm_agent.core.run import Call, Run
 from fsm_agent.core.setup import Setup, Work
 from fsm_agent.core.stops import closed_guard
-from fsm_agent.core.turn import apply_repairs, fold, next_batch, plan_repairs, settle, share_results, waits_until
-from fsm_agent.core.values import Judgement, StopReason
+from fsm_agent.core.turn import fold, next_batch, settle, share_results, waits_until
+from fsm_agent.core.values import Judgement, ResultClass, StopReason, ToolCall
 from fsm_agent.core.verifying import missing_evidence
 
+_KINDS = frozenset({list, tuple, dict})
 _CALL_EVENTS = frozenset({Returned, Raised, Reused, CircuitOpen, Lost, Skipped})
 
 
@@ -59,15 +64,15 @@ class Normalize(_AsksNothing):
     def enter(self, setup: Setup, run: Run) -> str | None:
         request = run.request
         if isinstance(request, str):
-            request = unicodedata.normalize("NFC", request.replace("\r\n", "\n").replace("\r", "\n")).strip()
+            request = _nfc(request.replace("\r\n", "\n").replace("\r", "\n")).strip()
         if setup.normalizer is not None:
             try:
                 request = setup.normalizer(request)
             except Exception as error:
-                run.note = f"the normalizer refused the request: {type(error).__name__}: {error}"
+                run.note = f"the normalizer refused the request: {type(error).__name__}: {short(error)}"
                 return "rejected"
         run.request = request
-        if request is None or request in ("", [], {}, ()):
+        if request is None or (isinstance(request, str) and not request.strip()) or (type(request) in _KINDS and not request):
             run.note = "the request is empty"
             return "rejected"
         return "ready"
@@ -77,6 +82,8 @@ class DecideOnly:
     """Ask the decider; the calls it wants are left open for the state that follows."""
 
     def enter(self, setup: Setup, run: Run) -> str | None:
+        if run.came_by[1] == "insufficient":
+            run.gather_rounds += 1
         return None if may_decide(run) else "stopped"
 
     def ask(self, setup: Setup, run: Run) -> Effect:
@@ -105,7 +112,7 @@ class CallOnly:
 
     def ask(self, setup: Setup, run: Run) -> Effect:
         batch = next_batch(run, setup.box)
-        return CallTools(run, batch) if batch else Wait(run, waits_until(run))
+        return CallTools(run, batch) if batch else Wait(run, waits_until(run, setup.box))
 
     def tell(self, setup: Setup, run: Run, event: Event) -> str | None:
         kind = type(event)
@@ -115,8 +122,11 @@ class CallOnly:
             return None
         if kind in _CALL_EVENTS:
             answer = cast(CallEvent, event)
-            if settle(run, setup.box, answer, setup.policy.redecide) is None:
+            call = settle(run, setup.box, answer, setup.policy.redecide)
+            if call is None:
                 raise WrongEvent(f"run {run.id!r} has no open call {answer.call_id!r}; it waits for {_waiting(run)}")
+            if call.result_class is ResultClass.FATAL:
+                _skip_rest(run, call)
             return self._after(setup, run)
         if kind is Waited:
             return self._after(setup, run)
@@ -133,7 +143,7 @@ class CallOnly:
             failed = failed or not call.ok
         if len(calls) > 1:
             share_results(run)
-        if failed and setup.mends and plan_repairs(run, setup.repairs):
+        if failed and setup.mends and plan_repairs(run, setup.box, setup.repairs):
             return "failed"
         return fold(run, setup.box)
 
@@ -145,7 +155,11 @@ class Gather:
         self._decide, self._call = DecideOnly(), CallOnly()
 
     def enter(self, setup: Setup, run: Run) -> str | None:
-        return self._call.enter(setup, run) if run.open_calls else self._decide.enter(setup, run)
+        if not run.open_calls:
+            return self._decide.enter(setup, run)
+        if run.came_by[1] == "insufficient":
+            run.gather_rounds += 1
+        return self._call.enter(setup, run)
 
     def ask(self, setup: Setup, run: Run) -> Effect:
         return self._call.ask(setup, run) if run.open_calls else self._decide.ask(setup, run)
@@ -200,9 +214,8 @@ class Verify:
         run.note = judgement.reason
         run.trace.append(("judged", run.spent_s, "need_more", judgement.reason))
         action = judgement.next_action
-        if action is not None:
-            call = Call(id=f"verify-{run.verify_rounds}", tool=action.tool, args=action.args, turn=run.turns, intent=action.intent)
-            run.open_calls.append(call)
+        if isinstance(action, ToolCall):
+            open_calls(run, (attrs.evolve(action, id=f"verify-{run.verify_rounds}"),))
         return "insufficient"
 
 
@@ -258,11 +271,18 @@ def skip_late(run: Run) -> None:
     if not (late or waits):
         return
     for call in run.open_calls:
-        if call.ok is None and not call.started:
+        if call.ok is None and not call.started and not call.leader:
             if not run.closed:
                 run.closed.append(closed_guard(run, time_left))
                 run.trace.append(("guard_closed", run.spent_s, "time_left", "deadline"))
             refuse(run, call, f"skipped:{run.closed[0].reason.value}", "the time for calls is used up")
+
+
+def _skip_rest(run: Run, fatal: Call) -> None:
+    """After a fatal result nothing of the turn begins any more."""
+    for call in run.open_calls:
+        if call.ok is None and not call.started and not call.leader:
+            refuse(run, call, "skipped:fatal", f"{fatal.id} reported a fatal result")
 
 
 def unexpected(run: Run, event: Any, wanted: str) -> WrongEvent:

@@ -7,6 +7,7 @@ keeps the turn of an exclusive tool, so that no other exclusive body overlaps it
 from __future__ import annotations
 
 import contextvars
+import inspect
 import threading
 import time
 from collections.abc import Awaitable, Callable
@@ -42,6 +43,22 @@ class Left:
 
 
 Outcome = CallEvent | Through | Left | None
+
+
+def is_async(fn: Any) -> bool:
+    """True for a coroutine function, a partial of one, and an object whose ``__call__`` is one."""
+    called = type(fn).__call__ if callable(fn) else None
+    return inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(called)
+
+
+def cancelled_by_host(error: BaseException) -> bool:
+    """True for a CancelledError that somebody outside asked of the running task."""
+    import asyncio
+
+    if not isinstance(error, asyncio.CancelledError):
+        return False
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
 
 
 def run_here(job: Performance) -> CallEvent:

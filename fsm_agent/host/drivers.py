@@ -5,7 +5,6 @@ Nothing below them knows whether it is awaited. A run belongs to one driver at a
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import threading
 from typing import Any
@@ -31,11 +30,10 @@ from fsm_agent.core.events import (
 from fsm_agent.core.run import Run
 from fsm_agent.core.values import Decision
 from fsm_agent.host import perform
-from fsm_agent.host.bodies import run_here, run_in_threads
+from fsm_agent.host.bodies import cancelled_by_host, is_async, run_here, run_in_threads
 from fsm_agent.host.clock import SystemClock
 from fsm_agent.host.perform import Performance
 from fsm_agent.host.ports import Closer, Decider, Host, Verifier, as_decision, as_judgement
-from fsm_agent.host.tasks import is_async, run_in_loop
 
 _TAKING = threading.Lock()
 
@@ -52,8 +50,8 @@ def take(run: Run) -> None:
 class Driver:
     """An engine with the host that answers it: decider, verifier, closing answer, tools' surroundings.
 
-    `context` is given anew at each drive and reaches tools only. Sync deciders, verifiers and tools work in both drivers;
-    async ones need `adrive`, but for tools, which `drive` runs in a thread with a loop of its own.
+    `context` is given anew at each drive and reaches tools only. Sync deciders, verifiers and tools work in both
+    drivers; async ones need `adrive`, but for tools, which `drive` runs in a thread with a loop of its own.
     """
 
     engine: Engine
@@ -72,10 +70,11 @@ class Driver:
     def drive(self, run: Run, context: Any = None) -> None:
         """Drive a run until it is over or pauses; what passes through leaves it stopped and resumable.
 
-        Raises RunBusy while another driver has the run, RunError where decider, verifier or closer are coroutine functions.
+        Raises RunBusy while another driver has the run, RunError where decider, verifier or closer is a coroutine
+        function.
         """
         if self._needs_loop:
-            raise RunError(f"{self._needs_loop} is a coroutine function; await arun or adrive instead, or give a plain function")
+            raise RunError(f"{self._needs_loop} is a coroutine function; {_MEND}")
         engine, clock = self.engine, self.host.clock
         ask, tell = engine.ask, engine.tell
         take(run)
@@ -138,14 +137,14 @@ class Driver:
             try:
                 proposal = self.decide(effect)
                 return Decided(proposal if type(proposal) is Decision else as_decision(_at_once(proposal)))
-            except _FAILURES as error:
+            except BaseException as error:
                 return _failed(effect, error)
         if isinstance(effect, Wait):
             (self.host.clock or SystemClock()).sleep(effect.seconds)
             return Waited()
         try:
             return _read(effect, _at_once(self._asked(effect)))
-        except _FAILURES as error:
+        except BaseException as error:
             return _failed(effect, error)
 
     async def _aanswer(self, effect: Effect) -> Event:
@@ -155,9 +154,8 @@ class Driver:
         try:
             answer = self._asked(effect)
             return _read(effect, await answer if hasattr(answer, "__await__") else answer)
-        except _FAILURES as error:
-            task = asyncio.current_task()
-            if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
+        except BaseException as error:
+            if cancelled_by_host(error):
                 raise
             return _failed(effect, error)
 
@@ -186,6 +184,8 @@ class Driver:
         try:
             self._prepare(run, effect, context, origin, jobs)
             if jobs:
+                from fsm_agent.host.tasks import run_in_loop
+
                 await run_in_loop(jobs, lambda position, event: self._told(run, jobs[position], event, origin))
         except BaseException:
             perform.release(self.host, jobs)
@@ -229,10 +229,17 @@ class Driver:
         perform.after(self.host, run, performance)
 
 
-_FAILURES = (Exception, asyncio.CancelledError)
+_MEND = "await arun or adrive instead, or give a plain function"
 
 
 def _failed(effect: Effect, error: BaseException) -> Event:
+    """The event of an answer that could not be had; raises what passes through."""
+    if not isinstance(error, Exception):
+        from asyncio import CancelledError
+
+        # Where it is not the host's, it is a failure like any other.
+        if not isinstance(error, CancelledError):
+            raise error
     kind = DecisionFailed if isinstance(effect, Decide) else JudgeFailed if isinstance(effect, Judge) else ComposeFailed
     return kind(type(error).__name__, perform.message_of(error))
 
@@ -253,4 +260,4 @@ def _at_once(answer: Any) -> Any:
         return answer
     if inspect.iscoroutine(answer):
         answer.close()
-    raise TypeError("the answer has to be awaited; await arun or adrive instead, or give a plain function")
+    raise TypeError(f"the answer has to be awaited; {_MEND}")

@@ -30,8 +30,8 @@ _SCALARS = frozenset({str, int, float, bool, type(None), bytes})
 class Performance:
     """One call on its way: the tool as it was when the call began, its memory key, its breaker ticket.
 
-    Where the body has to run, `args` are the arguments it gets, `seconds` the time it has (None: no limit) and `turn` the
-    lock that an exclusive body holds while it runs. `event` is set once the call has its answer.
+    Where the body has to run, `args` are the arguments it gets, `seconds` the time it has (None: no limit) and `turn`
+    the lock that an exclusive body holds while it runs. `event` is set once the call has its answer.
     """
 
     call: Call
@@ -161,7 +161,13 @@ def _remember(host: Host, run: Run, performance: Performance, tool: Tool) -> Non
 def _kept(host: Host, run: Run, call: Call, ttl: float) -> Remembered:
     ttl_s = None if ttl == float("inf") else ttl
     return Remembered(
-        ok=bool(call.ok), value=call.value, error=call.error, stored_at=_wall(host), ttl_s=ttl_s, run_id=run.id, tool=call.tool
+        ok=bool(call.ok),
+        value=call.value,
+        error=call.error,
+        stored_at=_wall(host),
+        ttl_s=ttl_s,
+        run_id=run.id,
+        tool=call.tool,
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -24,8 +24,8 @@ Closer = Callable[[Compose], Any]
 class ToolContext:
     """What a body may ask for beside its arguments, through a parameter annotated with this type.
 
-    `idempotency_key` is the same for every try of one call. `left_s` are the seconds the body has, or None. `context` is
-    the caller's own object; it never reaches the decider or a saved run.
+    `idempotency_key` is the same for every try of one call. `left_s` are the seconds the body has, or None. `context`
+    is the caller's own object; it never reaches the decider or a saved run.
     """
 
     run_id: str
@@ -65,7 +65,8 @@ def as_decision(proposal: Any) -> Decision:
     if isinstance(proposal, list | tuple) and all(isinstance(call, ToolCall) for call in proposal):
         return Decision(calls=tuple(proposal))
     raise TypeError(
-        f"a decider answered with a {type(proposal).__name__}; it may give a Decision, a ToolCall, a list of them, a text or None"
+        f"a decider answered with a {type(proposal).__name__};"
+        " it may give a Decision, a ToolCall, a list of them, a text or None"
     )
 
 
@@ -78,18 +79,21 @@ def as_judgement(verdict: Any) -> Judgement:
         made = verdict
     elif isinstance(verdict, bool):
         return Judgement(decision="done" if verdict else "need_more", reason="" if verdict else "the verifier said no")
-    elif isinstance(verdict, dict):
+    elif isinstance(verdict, Mapping):
         made = Judgement(
-            decision=str(verdict.get("decision")), reason=str(verdict.get("reason") or ""), next_action=_action(verdict.get("next_action"))
+            decision=str(verdict.get("decision")),
+            reason=str(verdict.get("reason") or ""),
+            next_action=_action(verdict.get("next_action")),
         )
     else:
-        raise TypeError(f"a verifier answered with a {type(verdict).__name__}; it may give a Judgement, a bool or a mapping")
+        what = type(verdict).__name__
+        raise TypeError(f"a verifier answered with a {what}; it may give a Judgement, a bool or a mapping")
     if made.decision not in ("done", "need_more"):
         raise ValueError(f"a verifier's decision is {made.decision!r:.40}; it may be 'done' or 'need_more'")
     return made
 
 
 def _action(action: Any) -> ToolCall | None:
-    if isinstance(action, dict) and isinstance(action.get("tool"), str):
+    if isinstance(action, Mapping) and isinstance(action.get("tool"), str):
         return ToolCall(tool=action["tool"], args=action.get("args"))
     return action if isinstance(action, ToolCall) else None

@@ -1,7 +1,7 @@
 """Running bodies beside the tasks of a running event loop: coroutines in that loop, everything else in threads.
 
-A coroutine may refuse to be cancelled, as a thread cannot be killed. One that outlives its time is given up like a thread:
-its late result is dropped, and as long as it runs it keeps the turn of an exclusive tool.
+A coroutine may refuse to be cancelled, as a thread cannot be killed. One that outlives its time is given up like a
+thread: its late result is dropped, and as long as it runs it keeps the turn of an exclusive tool.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 from fsm_agent.core.events import CallEvent
 from fsm_agent.host import bodies, perform
-from fsm_agent.host.bodies import PASSES, Left, Outcome, Through, Told
+from fsm_agent.host.bodies import PASSES, Left, Outcome, Through, Told, is_async
 from fsm_agent.host.perform import Performance
 
 # Given up and still running; the event loop alone would not keep them alive.
@@ -23,16 +23,11 @@ _LEFT_BEHIND: set[asyncio.Task[Outcome]] = set()
 _ASK_AGAIN_S = 0.005
 
 
-def is_async(fn: Any) -> bool:
-    """True for a coroutine function, a partial of one, and an object whose ``__call__`` is one."""
-    return inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(getattr(type(fn), "__call__", None))
-
-
 async def run_in_loop(jobs: list[Performance], told: Told) -> None:
     """Run bodies beside each other inside the running event loop.
 
-    `told` hears of each result as it arrives, with the job's position. Whatever passes through drivers is raised here. When
-    the host cancels it, the coroutines are cancelled, and it waits until they have ended or their time is over.
+    `told` hears of each result as it arrives, with the job's position. Whatever passes through drivers is raised here.
+    When the host cancels it, the coroutines are cancelled, and it waits until they have ended or their time is over.
     """
     if len(jobs) == 1 and jobs[0].seconds is None and jobs[0].turn is None and is_async(jobs[0].tool.fn):
         told(0, await _directly(jobs[0]))
@@ -89,12 +84,9 @@ async def _directly(job: Performance) -> CallEvent:
         return perform.returned(tool, call, await tool.fn(**job.args))
     except (*PASSES, GeneratorExit):
         raise
-    except asyncio.CancelledError as error:
-        task = asyncio.current_task()
-        if task is not None and task.cancelling():
-            raise
-        return perform.raised(tool, call, error)
     except BaseException as error:
+        if bodies.cancelled_by_host(error):
+            raise
         return perform.raised(tool, call, error, ran=bodies.began(tool.fn, error))
 
 
@@ -152,6 +144,7 @@ def _drop(result: Outcome) -> None:
 
 
 async def _take_turn(turn: threading.Lock) -> None:
-    # The lock is shared with threads, which a loop must not wait for; asking again leaves nothing behind when cancelled.
+    # The lock is shared with threads, and a loop must not wait for those; asking again leaves nothing behind when
+    # it is cancelled.
     while not turn.acquire(blocking=False):
         await asyncio.sleep(_ASK_AGAIN_S)

@@ -1,0 +1,477 @@
+"""The desk: orders repaired by reason, over a table that changes, beside a plain loop, and by hosts of their own."""
+
+IMPORTS
+
+# -- orders and their repairs
+
+@pytest.mark.parametrize(("given_order", "errors", "fixes", "attempts", "runs", "ok"), CASES)
+def test_an_order_is_repaired_by_its_reasons(
+    given_order: dict[str, Any], errors: list[str], fixes: list[str], attempts: int, runs: int, ok: bool
+) -> None:
+    kept = copy.deepcopy(given_order)
+    answer = lab.handle(given_order)
+
+    assert list(answer) == KEYS
+    assert (answer["errors"], answer["fixes"], answer["attempts"], answer["tool_runs"], answer["ok"]) == (errors, fixes, attempts, runs, ok)
+    assert len(answer["calls"]) == attempts
+    assert ran() == runs
+    assert given_order == kept
+
+
+def test_each_call_made_is_listed_as_it_was_made() -> None:
+    answer = lab.handle(order(prefer="legacy_stock", limit=5, note="x"))
+
+    assert answer["calls"] == [
+        {"tool": "legacy_stock", "args": order(limit=5)},
+        {"tool": "legacy_stock", "args": GOOD},
+        {"tool": "stock_lookup", "args": GOOD},
+    ]
+
+
+def test_an_answer_from_memory_ran_no_body_and_still_counts_its_tries() -> None:
+    lab.handle(order(region="x"))
+    answer = lab.handle(order(region="x"))
+
+    assert (answer["tool_runs"], answer["attempts"], len(answer["calls"]), answer["errors"]) == (0, 2, 2, ["args:allowed:region"])
+    assert lab.handle(order(prefer="legacy_stock"))["tool_runs"] == 1
+
+
+def test_a_repair_is_tried_once_and_then_the_order_is_given_up() -> None:
+    lab.TOOLS["stock_lookup"]["args"]["limit"]["max"] = 1
+    answer = lab.handle(order(limit=7))
+    assert (answer["errors"], answer["fixes"], answer["attempts"]) == (["args:range:limit"] * 2, ["limit"], 2)
+
+    lab.FALLBACK_REGION = "mars"
+    answer = lab.handle(order(region="x", limit=1))
+    assert (answer["errors"], answer["fixes"], answer["attempts"]) == (["args:allowed:region"] * 2, ["region"], 2)
+
+
+def test_a_repair_that_would_change_nothing_is_not_tried() -> None:
+    install(giving(result(1, 2, 3)))
+    answer = lab.handle(GOOD)
+    assert (answer["errors"], answer["fixes"], answer["attempts"]) == (["result:too_big"], [], 1)
+
+    lab.TOOLS["stock_lookup"]["args"]["region"]["allowed"] = ["busan"]
+    lab.TOOLS["stock_lookup"]["args"]["limit"]["max"] = 1
+    for faulty in (order(region="seoul"), order(region="busan", limit=lab.MAX_ROWS)):
+        answer = lab.handle(faulty)
+        assert (answer["fixes"], answer["attempts"], ran()) == ([], 1, 0)
+
+
+@pytest.mark.parametrize(("most", "attempts", "fixes"), [(0, 1, 0), (-5, 1, 0), (1, 1, 0), (2, 2, 1), (3, 3, 2), (4, 4, 3), (9, 4, 3), (10**5000, 4, 3), (None, 4, 3)], ids=kind)
+def test_tries_are_capped_by_max_attempts_as_it_is_bound(most: Any, attempts: int, fixes: int) -> None:
+    lab.MAX_ATTEMPTS = most
+    answer = lab.handle(order(prefer="legacy_stock", region="x", limit=9))
+
+    assert (answer["attempts"], len(answer["fixes"]), answer["ok"]) == (attempts, fixes, attempts == 4)
+    assert lab.can_repair("result:too_big", 3) is (most is None or most > 3)
+
+
+@pytest.mark.parametrize("most", [True, 2.5, "3", [], float("nan"), float("inf")], ids=repr)
+def test_attempts_that_are_no_number_are_refused_with_the_mend(most: Any) -> None:
+    lab.MAX_ATTEMPTS = most
+
+    with pytest.raises(LimitsError, match=r"max_attempts is .*; give a whole number from 1, or None"):
+        lab.handle(GOOD)
+
+
+def test_rebinding_takes_effect_at_once() -> None:
+    lab.REPAIRS = {"result:empty": "region"}
+    assert lab.handle(order(sku="A-1002", region="jeju"))["rows"] == [{"warehouse": "guro", "count": 5}]
+    assert lab.handle(order(region="x"))["fixes"] == []
+    lab.REPAIRS["args:allowed:region"] = "region"
+    lab.FALLBACK_REGION = "busan"
+    assert lab.handle(order(region="x"))["rows"] == [{"warehouse": "sasang", "count": 1}]
+    lab.REPAIRS["args:range:limit"] = "limit"
+    lab.MAX_ROWS = 1
+    assert len(lab.handle(order(limit=7))["rows"]) == 1
+    lab.REPAIRS = {}
+    assert lab.handle(order(limit=7))["attempts"] == 1
+    lab.TOOLS = {"stock_lookup": {"fn": giving({"n": 1}), "args": {}, "returns": {"n": {"type": "int"}}}}
+    assert lab.call_tool("stock_lookup", {})["value"] == {"n": 1}
+    assert lab.validate_args("legacy_stock", GOOD) == "unknown_tool"
+
+
+@pytest.mark.parametrize("repairs", [None, 5, [], "region"])
+def test_repairs_that_are_no_mapping_repair_nothing(repairs: Any) -> None:
+    lab.REPAIRS = repairs
+
+    assert lab.handle(order(region="x"))["errors"] == ["args:allowed:region"]
+    assert not lab.can_repair("args:allowed:region", 1)
+
+
+# -- the table changes while it is loaded ----------------------------------------------------------------------------
+
+
+def test_a_function_that_is_replaced_runs_at_once() -> None:
+    install(giving(result(5)))
+    assert lab.handle(GOOD)["rows"] == result(5)["rows"]
+    install(giving(result(6)))
+    assert lab.handle(GOOD)["rows"] == result(5)["rows"]
+    lab.CACHE.clear()
+    assert lab.handle(GOOD)["rows"] == result(6)["rows"]
+
+
+def test_a_contract_that_is_edited_in_place_counts_at_once() -> None:
+    args, returns = lab.TOOLS["legacy_stock"]["args"], lab.TOOLS["legacy_stock"]["returns"]
+    args["limit"]["max"] = 5
+    assert lab.validate_args("legacy_stock", order(limit=5)) == ""
+    args["limit"]["min"] = 3
+    assert lab.validate_args("legacy_stock", GOOD) == "range:limit"
+    args["region"]["allowed"].append("mars")
+    assert lab.validate_args("legacy_stock", order(region="mars", limit=4)) == ""
+    args["note"] = {"type": "str", "required": False}
+    assert lab.validate_args("legacy_stock", order(limit=4, note="x")) == ""
+    del args["note"], args["limit"]
+    assert lab.validate_args("legacy_stock", GOOD) == "extra:limit"
+    returns["rows"]["max_len"] = 3
+    assert lab.validate_result("legacy_stock", result(1, 2, 3)) == ""
+    returns["rows"]["item"]["count"]["max"] = 5
+    assert lab.validate_result("legacy_stock", result(6)) == "range"
+    returns["rows"]["item"] = {"type": "int"}
+    assert lab.validate_result("legacy_stock", {"sku": "x", "rows": [1]}) == ""
+    lab.TOOLS["legacy_stock"]["returns"] = None
+    assert lab.validate_result("legacy_stock", "anything") == ""
+    del lab.TOOLS["legacy_stock"]["args"]
+    assert lab.validate_args("legacy_stock", {"any": 1}) == ""
+    assert lab.validate_args("legacy_stock", None) == "type:args"
+
+
+def test_other_fields_of_an_entry_count_at_once_too() -> None:
+    install(giving(result()))
+    assert lab.call_tool("stock_lookup", GOOD)["error"] == "result:empty"
+    lab.TOOLS["stock_lookup"]["empty_ok"] = True
+    assert lab.call_tool("stock_lookup", GOOD)["value"] == result()
+    lab.CACHE.clear()
+    lab.TOOLS["stock_lookup"]["empty_ok"] = False
+    assert lab.call_tool("stock_lookup", GOOD)["error"] == "result:empty"
+    install(giving(result(1)))
+    lab.TOOLS["stock_lookup"]["effect"] = "idempotent"
+    lab.call_tool("stock_lookup", GOOD)
+    assert lab.CACHE == {}
+
+
+def test_tools_may_be_added_and_removed() -> None:
+    lab.TOOLS["new"] = {**lab.TOOLS["stock_lookup"], "fn": giving(result(3))}
+    assert lab.handle(order(prefer="new"))["rows"] == result(3)["rows"]
+    del lab.TOOLS["new"]
+    assert lab.handle(order(prefer="new"))["errors"] == ["args:unknown_tool"]
+    saved = lab.TOOLS.pop("stock_lookup")
+    assert lab.handle(GOOD)["errors"] == ["args:unknown_tool"]
+    lab.TOOLS["stock_lookup"] = saved
+    assert lab.handle(GOOD)["ok"]
+
+
+@pytest.mark.parametrize("entry", [None, 5, [], "fn", {"effect": "strange"}, {"retry": 5}])
+def test_an_entry_that_makes_no_tool_is_unknown(entry: Any) -> None:
+    lab.TOOLS["odd"] = {**lab.TOOLS["stock_lookup"], **entry} if isinstance(entry, dict) else entry
+
+    assert lab.validate_args("odd", GOOD) == "unknown_tool"
+    assert lab.call_tool("odd", GOOD)["error"] == "args:unknown_tool"
+    assert lab.handle(order(prefer="odd"))["errors"] == ["args:unknown_tool"]
+
+
+def test_any_mapping_is_an_entry() -> None:
+    lab.TOOLS["proxy"] = MappingProxyType({**lab.TOOLS["stock_lookup"], "args": {"item": {"type": "str"}}, "fn": giving(result(4))})
+
+    assert lab.handle({"prefer": "proxy", "item": "x"})["rows"] == result(4)["rows"]
+
+
+OTHER: dict[str, tuple[dict[str, Any], dict[str, Any], list[Any], str]] = {
+    "optional": ({"sku": {"type": "str"}, "note": {"type": "str", "required": False}}, {"sku": "x"}, [], ""),
+    "one-sided": ({"n": {"type": "int", "min": 3}}, {"n": 10**60}, [], ""),
+    "too low": ({"n": {"type": "int", "min": 3}}, {"n": 2}, [], "range:n"),
+    "upper only": ({"n": {"type": "int", "max": 3}}, {"n": -(10**60)}, [], ""),
+    "too high": ({"n": {"type": "int", "max": 3}}, {"n": 4}, [], "range:n"),
+    "float": ({"x": {"type": "float", "min": 0}}, {"x": 0.5}, [], ""),
+    "bool": ({"x": {"type": "bool"}}, {"x": 1}, [], "type:x"),
+    "allowed ints": ({"n": {"type": "int", "allowed": [1, 2]}}, {"n": 3}, [], "allowed:n"),
+    "none at all": ({}, {}, [], ""),
+    "a key too many": ({}, {"n": 1}, [], "extra:n"),
+    "called prefer": ({"prefer": {"type": "str"}}, {"prefer": "t"}, [], ""),
+    "called type": ({"type": {"type": "str"}}, {"type": "x"}, [], ""),
+}
+
+
+@pytest.mark.parametrize(("spec", "args", "_", "reason"), OTHER.values(), ids=OTHER)
+def test_contracts_of_arguments_in_other_forms(spec: dict[str, Any], args: dict[str, Any], _: Any, reason: str) -> None:
+    lab.TOOLS["t"] = {"fn": giving({"n": 1}), "args": spec, "returns": {"n": {"type": "int"}}}
+    word = f"args:{reason}" if reason else ""
+
+    assert lab.validate_args("t", args) == reason
+    assert lab.call_tool("t", args)["error"] == word
+    answer = lab.handle({**args, "prefer": "t"})
+    assert answer["errors"] == ([word] if word and not reason.startswith("extra") else [])
+
+
+@pytest.mark.parametrize(
+    ("returns", "value", "reason", "rows"),
+    [
+        ({"found": {"type": "list"}}, {"found": [1, "x"]}, "", [1, "x"]),
+        ({"found": {"type": "list"}}, {"found": []}, "empty", []),
+        ({"found": {"type": "list", "min_len": 0}}, {"found": []}, "", []),
+        ({"found": {"type": "list", "max_len": 1}}, {"found": [1, 2]}, "too_big", []),
+        ({"n": {"type": "int"}}, {"n": 3}, "", []),
+        ({"n": {"type": "int", "max": 2}}, {"n": 3}, "range", []),
+        ({"n": {"type": "int", "required": False}}, {}, "", []),
+        ({"a": {"type": "str"}, "items": {"type": "list", "item": {"type": "str"}}}, {"a": "x", "items": ["y"]}, "", ["y"]),
+        ({"type": "list", "max_len": 2, "item": {"type": "int"}}, [1, 2], "", [1, 2]),
+        ({"type": "list", "max_len": 2, "item": {"type": "int"}}, [1, 2, 3], "too_big", []),
+        ({"type": "list", "item": {"type": "int"}}, [], "empty", []),
+        ({"type": "int", "min": 0}, -1, "range", []),
+        ({"type": "str"}, "text", "", []),
+        ({"type": "array", "items": {"type": "integer"}, "maxItems": 2}, [1, 2], "", [1, 2]),
+        ({"type": "array", "items": {"type": "integer"}, "maxItems": 2}, [1, 2, 3], "too_big", []),
+        (None, {"rows": [{"a": [1]}]}, "", [{"a": [1]}]),
+        (None, None, "", []),
+    ],
+)
+def test_contracts_of_results_in_other_forms(returns: Any, value: Any, reason: str, rows: list[Any]) -> None:
+    lab.TOOLS["t"] = {"fn": giving(value), "args": {}, "returns": returns}
+    word = f"result:{reason}" if reason else ""
+
+    assert lab.validate_result("t", value) == reason
+    assert lab.call_tool("t", {}) == {"ok": not word, "value": None if word else value, "error": word}
+    lab.CACHE.clear()
+    answer = lab.handle({"prefer": "t"})
+    assert (answer["ok"], answer["rows"], answer["errors"]) == (not word, rows, [word] if word else [])
+
+
+def test_a_json_schema_that_is_edited_in_place_counts_at_once() -> None:
+    schema: dict[str, Any] = {"type": "object", "properties": {"n": {"type": "integer", "maximum": 2}}, "required": ["n"]}
+    lab.TOOLS["t"] = {"fn": lambda n: {"rows": [n]}, "args": schema, "returns": {"type": "object"}}
+    assert lab.handle({"prefer": "t", "n": 3})["errors"] == ["args:range:n"]
+    schema["properties"]["n"]["maximum"] = 3
+    assert lab.handle({"prefer": "t", "n": 3})["rows"] == [3]
+
+
+def test_a_tool_without_a_contract_gets_the_default_tools_arguments() -> None:
+    lab.TOOLS["t"] = {"fn": lambda **args: {"rows": sorted(args)}}
+
+    assert lab.handle(order(prefer="t", more=1))["rows"] == ["limit", "region", "sku"]
+
+
+# -- orders ----------------------------------------------------------------------------------------------------------
+
+
+class Tool(StrEnum):
+    LEGACY = "legacy_stock"
+
+
+@pytest.mark.parametrize(("prefer", "tool"), [(None, "stock_lookup"), ("", "stock_lookup"), ("legacy_stock", "legacy_stock"), (Tool.LEGACY, "legacy_stock")])
+def test_prefer_names_the_tool(prefer: Any, tool: str) -> None:
+    answer = lab.handle(order(sku="A-1002", prefer=prefer))
+
+    assert answer["calls"] == [{"tool": tool, "args": order(sku="A-1002")}]
+    assert type(answer["calls"][0]["tool"]) is str
+    assert lab.CALLS[tool] == 1
+
+
+@pytest.mark.parametrize("prefer", [value for name, value in ODD.items() if name not in ("None", "empty")] + [[], {}, 0, False], ids=kind)
+def test_a_preference_for_no_tool_is_refused(prefer: Any) -> None:
+    answer = lab.handle(order(prefer=prefer))
+
+    assert not answer["ok"]
+    assert answer["errors"] in (["args:unknown_tool"], ["args:type:order"])
+    assert (answer["tool_runs"], ran()) == (0, 0)
+
+
+def test_an_object_that_only_looks_like_a_tools_name_names_none() -> None:
+    looks = type("Looks", (), {"__repr__": lambda self: "stock_lookup"})()
+
+    assert lab.handle(order(prefer=looks))["errors"] == ["args:unknown_tool"]
+
+
+NO_ORDERS: dict[str, Any] = {
+    **{name: value for name, value in ODD.items() if not isinstance(value, dict)}, "unreadable": Unreadable(),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("handler", [lab.handle, lab.run_naive])
+@pytest.mark.parametrize("given_order", NO_ORDERS.values(), ids=NO_ORDERS)
+def test_what_is_no_order_ends_with_a_reason(handler: Callable[[Any], dict[str, Any]], given_order: Any) -> None:
+    answer = handler(given_order)
+
+    assert (answer["ok"], answer["rows"], answer["errors"], answer["tool_runs"]) == (False, [], ["args:type:order"], 0)
+    assert (answer["attempts"], answer["calls"], answer["fixes"]) == (0, [], [])
+    assert "args:type:order" in answer["answer"]
+
+
+@pytest.mark.parametrize("name", ["sku", "region", "limit"])
+@pytest.mark.parametrize("value", [*ODD.values(), ...], ids=[*ODD, "absent"])
+def test_an_order_with_one_odd_value_ends_with_an_answer(name: str, value: Any) -> None:
+    given_order = {key: one for key, one in order(**{name: value}).items() if one is not ...}
+    keys = list(given_order)
+    answer = lab.handle(given_order)
+
+    assert list(answer) == KEYS
+    assert answer["ok"] or answer["errors"]
+    assert isinstance(answer["answer"], str)
+    assert answer["tool_runs"] == ran()
+    assert list(given_order) == keys
+    assert value is ... or given_order[name] is value
+
+
+@pytest.mark.parametrize("extra", [{"note": object()}, {"path": [1]}, {"errors": ["x"]}, {5: 6}, {None: None}, {"order": 1, "tool": "x", "args": 1}])
+def test_extra_keys_of_an_order_are_ignored(extra: dict[Any, Any]) -> None:
+    assert lab.handle({**GOOD, **extra})["calls"] == [{"tool": "stock_lookup", "args": GOOD}]
+
+
+@pytest.mark.parametrize("kind", [OrderedDict, UserDict, MappingProxyType])
+def test_any_mapping_is_an_order(kind: Any) -> None:
+    assert lab.handle(kind(order(prefer="legacy_stock")))["fixes"] == ["tool"]
+
+
+# -- answers ---------------------------------------------------------------------------------------------------------
+
+WAREHOUSES = ["gasan", "guro", "mapo", "sasang", "haeundae", "hallim"]
+
+
+def test_an_answer_tells_what_was_found_and_nothing_else() -> None:
+    answer = lab.handle(GOOD)
+
+    assert answer["rows"] == [{"warehouse": "mapo", "count": 7}, {"warehouse": "gasan", "count": 4}]
+    assert all(part in answer["answer"] for part in ("A-1001", "mapo 7", "gasan 4"))
+    assert "guro" not in answer["answer"]
+
+
+@pytest.mark.parametrize("returns", [None, {"sku": {"type": "str"}, "rows": {"type": "list", "min_len": 0}}])
+def test_an_answer_over_no_rows_never_claims_stock(returns: Any) -> None:
+    lab.TOOLS["t"] = {"fn": giving(result(sku="mapo 7")), "args": {}, "returns": returns}
+    for answer in (lab.handle({"prefer": "t"}), lab.handle(order(sku="Z")), lab.handle(order(region="jeju"))):
+        assert answer["rows"] == []
+        assert answer["answer"].startswith(("gave up: ", "no rows: "))
+
+
+def test_an_answer_survives_what_python_will_not_print() -> None:
+    install(giving(result(10**5000)))
+    for _ in range(2):
+        answer = lab.handle(GOOD)
+        assert (answer["ok"], answer["rows"]) == (True, result(10**5000)["rows"])
+        assert answer["answer"].startswith("found: ")
+
+
+# -- beside a plain loop ---------------------------------------------------------------------------------------------
+
+
+def plain_reason(args: dict[str, Any]) -> str:
+    for name in ("sku", "region", "limit"):
+        if name not in args:
+            return f"missing:{name}"
+    if type(args["sku"]) is not str:
+        return "type:sku"
+    if type(args["region"]) is not str:
+        return "type:region"
+    if args["region"] not in lab.REGIONS:
+        return "allowed:region"
+    if type(args["limit"]) is not int:
+        return "type:limit"
+    return "" if 1 <= args["limit"] <= 2 else "range:limit"
+
+
+def plain_try(tool: str, args: dict[str, Any], memory: dict[Any, Any]) -> tuple[str, list[Any], int]:
+    if tool not in ("stock_lookup", "legacy_stock"):
+        return "args:unknown_tool", [], 0
+    if reason := plain_reason(args):
+        return f"args:{reason}", [], 0
+    known = (tool, tuple(args.values()))
+    if known in memory:
+        return "", memory[known], 0
+    rows = expected_rows(args["sku"], args["region"])
+    rows = rows[: args["limit"]] if tool == "stock_lookup" else rows
+    if not rows:
+        return "result:empty", [], 1
+    if len(rows) > 2:
+        return "result:too_big", [], 1
+    memory[known] = rows
+    return "", rows, 1
+
+
+def plain_handle(given_order: dict[str, Any], memory: dict[Any, Any], repairs: bool = True) -> dict[str, Any]:
+    tool = given_order.get("prefer") or "stock_lookup"
+    args = {name: given_order[name] for name in ("sku", "region", "limit") if name in given_order}
+    errors: list[str] = []
+    fixes: list[str] = []
+    calls: list[Any] = []
+    runs = 0
+    while True:
+        calls.append({"tool": tool, "args": dict(args)})
+        error, rows, ran_now = plain_try(tool, args, memory)
+        runs += ran_now
+        if not error:
+            break
+        errors.append(error)
+        fix = lab.REPAIRS.get(error, "")
+        if not repairs or not fix or fix in fixes or len(calls) >= lab.MAX_ATTEMPTS:
+            break
+        changed = {"region": (tool, {**args, "region": "seoul"}), "limit": (tool, {**args, "limit": 2}), "tool": ("stock_lookup", args)}[fix]
+        if changed == (tool, args):
+            break
+        fixes.append(fix)
+        tool, args = changed
+    return {"ok": not error, "rows": rows, "errors": errors, "fixes": fixes, "attempts": len(calls), "calls": calls, "tool_runs": runs}
+
+
+def some_order(dice: random.Random) -> dict[str, Any]:
+    made: dict[str, Any] = {
+        "sku": dice.choice([*lab.STOCK, *lab.STOCK, "Z-9", "", 5, None, "\ud800"]),
+        "region": dice.choice([*lab.REGIONS, *lab.REGIONS, "mars", "", None, 1.5]),
+        "limit": dice.choice([1, 2, 1, 2, 0, 3, -1, 10**5000, True, 2.0, "2", None]),
+    }
+    if dice.random() < 0.5:
+        made["prefer"] = dice.choice(["stock_lookup", "legacy_stock", "legacy_stock", None, "", "nothing"])
+    if dice.random() < 0.1:
+        made.pop(dice.choice(["sku", "region", "limit"]))
+    if dice.random() < 0.2:
+        made["note"] = [dice.random()]
+    items = list(made.items())
+    dice.shuffle(items)
+    return dict(items)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_thousands_of_orders_end_as_in_a_plain_loop(seed: int) -> None:
+    dice = random.Random(seed)
+    memory: dict[Any, Any] = {}
+    for _ in range(400):
+        if dice.random() < 0.03:
+            lab.CACHE.clear()
+            memory.clear()
+        if dice.random() < 0.03:
+            lab.MAX_ATTEMPTS = dice.randint(1, 4)
+        given_order = some_order(dice)
+        kept = dict(given_order)
+        naive = dice.random() < 0.3
+        wanted = plain_handle(given_order, memory, not naive)
+        before = ran()
+        answer = lab.run_naive(given_order) if naive else lab.handle(given_order)
+
+        assert {key: answer[key] for key in wanted} == wanted
+        assert answer["tool_runs"] == ran() - before
+        assert given_order == kept
+        assert all(str(row["count"]) in answer["answer"] for row in answer["rows"])
+        assert answer["ok"] or not any(name in answer["answer"] for name in WAREHOUSES)
+
+
+def test_eight_threads_at_once_lose_no_count_and_no_answer() -> None:
+    begin = threading.Barrier(8)
+
+    def work(seed: int) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+        dice = random.Random(seed)
+        orders = [some_order(dice) for _ in range(150)]
+        begin.wait()
+        done = []
+        for number, one in enumerate(orders):
+            done.append((one, lab.handle(one)))
+            if number % 40 == 0:
+                lab.CACHE.clear()
+        return done
+
+    with ThreadPoolExecutor(8) as pool:
+        handled = [pair for pairs in pool.map(work, range(8)) for pair in pairs]
+
+    assert sum(answer["tool_runs"] for _, answer in handled) == ran()
+    for given_order, answer in handled:
+        wanted = plain_handle(given_order, {})
+        del wanted["tool_runs"]
+        assert {key: answer[key] for key in wanted} == wanted
