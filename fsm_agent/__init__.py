@@ -1,32 +1,74 @@
-"""A tool-calling agent loop as an explicit finite state machine that always ends and says why."""
+"""A tool-calling agent loop as an explicit finite state machine that always ends and says why.
+
+Each name is loaded from its module when it is first used, so importing the package does nothing and costs next to nothing.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from fsm_agent._version import __version__
-from fsm_agent.agent import Agent
-from fsm_agent.core.answers import Answer, Evidence
-from fsm_agent.core.contracts import Length, Pattern, Range
-from fsm_agent.core.effects import CallTools, Compose, Decide, Judge, Wait
-from fsm_agent.core.engine import Engine
-from fsm_agent.core.errors import BuildError, CannotResume, FsmAgentError, MissingExtra, RunError, SavedRunError
-from fsm_agent.core.limits import Limits
-from fsm_agent.core.run import Call, Run, Stop
-from fsm_agent.core.setup import Setup
-from fsm_agent.core.table import Row, State, Table
-from fsm_agent.core.tools import BreakerPolicy, Retry, Tool
-from fsm_agent.core.values import (
-    Decision,
-    EffectClass,
-    Judgement,
-    Policy,
-    ResultClass,
-    Status,
-    StopReason,
-    ToolCall,
-    Usage,
-    Verdict,
-)
-from fsm_agent.desk import ToolDesk
-from fsm_agent.host.ports import ToolContext
-from fsm_agent.host.tool_forms import tool
+
+if TYPE_CHECKING:
+    from fsm_agent.agent import Agent
+    from fsm_agent.core.answers import Answer, Evidence
+    from fsm_agent.core.contracts import Length, Pattern, Range
+    from fsm_agent.core.effects import (
+        CallTools,
+        Compose,
+        Decide,
+        Judge,
+        Wait,
+    )
+    from fsm_agent.core.engine import Engine
+    from fsm_agent.core.errors import (
+        BuildError,
+        CannotResume,
+        FsmAgentError,
+        MissingExtra,
+        RunError,
+        SavedRunError,
+    )
+    from fsm_agent.core.limits import Limits
+    from fsm_agent.core.run import Call, Run, Stop
+    from fsm_agent.core.setup import Setup
+    from fsm_agent.core.table import Row, State, Table
+    from fsm_agent.core.tools import BreakerPolicy, Retry, Tool
+    from fsm_agent.core.values import (
+        Decision,
+        EffectClass,
+        Judgement,
+        Policy,
+        ResultClass,
+        Status,
+        StopReason,
+        ToolCall,
+        Usage,
+        Verdict,
+    )
+    from fsm_agent.desk import ToolDesk
+    from fsm_agent.host.ports import ToolContext
+    from fsm_agent.host.tool_forms import tool
+
+_HOMES = {
+    "fsm_agent.agent": "Agent",
+    "fsm_agent.core.answers": "Answer Evidence",
+    "fsm_agent.core.contracts": "Length Pattern Range",
+    "fsm_agent.core.effects": "CallTools Compose Decide Judge Wait",
+    "fsm_agent.core.engine": "Engine",
+    "fsm_agent.core.errors": "BuildError CannotResume FsmAgentError MissingExtra RunError SavedRunError",
+    "fsm_agent.core.limits": "Limits",
+    "fsm_agent.core.run": "Call Run Stop",
+    "fsm_agent.core.setup": "Setup",
+    "fsm_agent.core.table": "Row State Table",
+    "fsm_agent.core.tools": "BreakerPolicy Retry Tool",
+    "fsm_agent.core.values": "Decision EffectClass Judgement Policy ResultClass Status StopReason ToolCall Usage Verdict",
+    "fsm_agent.desk": "ToolDesk",
+    "fsm_agent.host.ports": "ToolContext",
+    "fsm_agent.host.tool_forms": "tool",
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
 
 __all__ = [
     "Agent",
@@ -73,3 +115,16 @@ __all__ = [
     "__version__",
     "tool",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOME_OF.get(name)
+    if home is None:
+        raise AttributeError(f"module 'fsm_agent' has no attribute {name!r}")
+    value = getattr(import_module(home), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_HOME_OF])

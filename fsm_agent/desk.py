@@ -20,7 +20,7 @@ from fsm_agent.core.errors import LimitsError
 from fsm_agent.core.events import CallEvent, Returned
 from fsm_agent.core.keys import call_key, key_args
 from fsm_agent.core.limits import Limits
-from fsm_agent.core.plain import LEAVES, plain_copy, short
+from fsm_agent.core.plain import CONTAINERS, plain_copy, short
 from fsm_agent.core.results import read_value
 from fsm_agent.core.run import Call, Run
 from fsm_agent.core.setup import Setup
@@ -322,13 +322,14 @@ def _found_text(value: Any, rows: list[Any]) -> str:
 
 
 def _own(args: Any) -> Any:
-    """Arguments that share nothing mutable with the order or with another call."""
+    """Arguments that share no dict or list with the order or with another call."""
     if type(args) is not dict:
         return plain_copy(args)
-    for value in args.values():
-        if type(value) not in LEAVES:
-            return plain_copy(args)
-    return args.copy()
+    own = args.copy()
+    for name, value in args.items():
+        if type(value) in CONTAINERS:
+            own[name] = plain_copy(value)
+    return own
 
 
 def _refused(error: str) -> dict[str, Any]:

@@ -1,28 +1,14 @@
-"""The lab's module for tests: as it was loaded, with the values that nothing may stumble over and the answers of the lab."""
+"""The lab's module for tests: put back after each, its answers by a plain rule, and values that nothing may stumble over."""
 
 from __future__ import annotations
 
-import asyncio
 import copy
-import inspect
-import random
-import sys
-import threading
-from collections import Counter, OrderedDict, UserDict
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from enum import StrEnum
-from types import MappingProxyType
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from fsm_agent import adapter as lab
-from fsm_agent import diagrams
-from fsm_agent.core.errors import LimitsError
-from fsm_agent.testing import paths
 
 KEYS = ["ok", "answer", "rows", "errors", "fixes", "attempts", "calls", "tool_runs"]
 GOOD: dict[str, Any] = {"sku": "A-1001", "region": "seoul", "limit": 2}

@@ -58,6 +58,7 @@ from fsm_agent.core.events import (
 from fsm_agent.core.guards import Opaque, Spending
 from fsm_agent.core.limits import Limits
 from fsm_agent.core.run import Run
+from fsm_agent.core.saving import save
 from fsm_agent.core.setup import Setup
 from fsm_agent.core.table import Kind, Row, State, Table
 from fsm_agent.core.tools import Retry, Toolset
@@ -349,6 +350,11 @@ def test_an_empty_request_ends_at_once_with_a_reason(request_: Any) -> None:
     assert run.path == ["normalize", "final"]
 
 
+def test_the_engines_own_limits_may_be_named() -> None:
+    engine = _engine()
+    assert engine.start("x", limits=engine.setup.limits).limits is engine.setup.limits
+
+
 def test_runs_of_one_engine_share_nothing() -> None:
     engine = _engine()
     one, other = engine.start("x"), engine.start("x")
@@ -405,6 +411,24 @@ def test_what_an_interrupted_call_came_to_depends_on_what_it_does(effect: str, b
     run = _at(calls("look"), *([Started(("c1",))] if begun else []), Cancelled())(engine)
     once = effect == "at_most_once" and begun
     assert [call.error for call in run.calls] == ["unknown_outcome" if once else "cancelled"]
+
+
+def test_what_was_settled_before_an_interruption_keeps_its_result() -> None:
+    engine = _engine()
+    run = _at(calls("look", "once"), Started(("c1", "c2")), Returned("c1", 1), Cancelled())(engine)
+    assert [(call.id, call.ok, call.value, call.error) for call in run.calls] == [
+        ("c1", True, 1, ""),
+        ("c2", False, None, "cancelled"),
+    ]
+
+
+@pytest.mark.parametrize("last", [Returned("c1", 1), Cancelled()], ids=["settled", "interrupted"])
+def test_no_secret_stays_in_a_run_whose_call_is_settled(last: Event) -> None:
+    engine = an_engine(box=Toolset([a_tool("look", secret=["q"])]), limits=off(max_turns=9))
+    run = _at(calls("look", q="hunter2"), Started(("c1",)))(engine)
+    assert "hunter2" in save(run)
+    engine.tell(run, last)
+    assert "hunter2" not in save(run)
 
 
 def test_a_run_that_was_cancelled_goes_on_by_asking_again() -> None:

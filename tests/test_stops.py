@@ -740,6 +740,25 @@ def test_two_guards_of_one_limit_take_the_higher_raise(one: Any, other: Any) -> 
     assert raised == {"max_attempts": None if None in (one, other) else 5}
 
 
+def test_a_guard_that_closed_two_rows_is_named_once() -> None:
+    table = Table(
+        name="twice",
+        initial="gather",
+        states=(State("gather", work="gather", tools=None), State("check", work="verify"), State("end", work="answer")),
+        rows=(
+            Row("gather", "called", "check", (guards.steps_left, guards.turns_left)),
+            Row("gather", "called", "gather", (guards.steps_left, guards.tokens_left)),
+            *(Row("gather", outcome, "end") for outcome in ("called", "failed", "no_progress", "proposed", "stopped")),
+            *(Row("check", outcome, "end") for outcome in ("passed", "insufficient", "stopped")),
+        ),
+    )
+    engine = an_engine(table=table, limits=off(max_steps=1), composes=False)
+    run = play(engine, engine.start("x"), Answers())
+    assert run.stop is not None
+    assert [closed.guard for closed in run.stop.closed] == ["steps_left"]
+    assert [row[2] for row in run.trace if row[0] == "guard_closed"] == ["steps_left"]
+
+
 def test_an_opaque_guard_within_others_keeps_a_row_shut() -> None:
     never = AllOf("never", (guards.turns_left, Opaque("no", lambda run: False)))
     broken = Opaque("broken", lambda run: 1 / 0 > 1)

@@ -16,7 +16,7 @@ def stop_here(setup: Setup, run: Run) -> None:
         _settle_unbegun(run)
         fold(run, setup.box)
     run.stop = explain(run, setup.table)
-    run.closing = bool(run.closed) and _closing_turn(setup, run)
+    run.closing = bool(run.stop.closed) and _closing_turn(setup, run)
     if not run.closing:
         finish(run, run.stop.reason)
 

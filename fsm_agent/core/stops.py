@@ -125,8 +125,6 @@ def _own_reason(run: Run, table: Table, state: str, outcome: str) -> StopReason:
 
 def with_all_closed(run: Run, table: Table, stop: Stop) -> Stop:
     """The stop with all that is closed by now where the run would go on, and the joint raise that opens it."""
-    if not stop.closed:
-        return stop
     known = {guard.guard for guard in stop.closed}
     closed = [guard if guard.calls else attrs.evolve(guard, calls=consumers(run, guard.limit)) for guard in stop.closed]
     for guard in closed_among(run, _ahead(run, table, stop.state, stop.outcome)):

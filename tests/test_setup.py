@@ -1,0 +1,137 @@
+"""Setups: what is refused when an engine is built, what is worked out once, and limits that are examined once."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import attrs
+import pytest
+from strategies import a_setup, a_tool, off, the_tools
+
+from fsm_agent.core.agent_table import AGENT
+from fsm_agent.core.engine import Engine
+from fsm_agent.core.errors import BuildError, TableError
+from fsm_agent.core.limits import Limits
+from fsm_agent.core.run import Run
+from fsm_agent.core.setup import Setup
+from fsm_agent.core.table import KINDS, Kind, Row, State, Table
+from fsm_agent.core.tools import Toolset
+from fsm_agent.core.values import Policy
+from fsm_agent.core.work import WORK
+
+LOOSE = Limits.off(max_turns=3)
+
+
+def test_a_setup_works_out_what_every_run_needs() -> None:
+    setup = a_setup(table=AGENT.allowing({"gather": ["look"]}))
+    assert setup.works == {state.name: WORK[state.work] for state in AGENT.states}
+    assert setup.allowed == {**{state.name: state.tools for state in AGENT.states}, "gather": frozenset({"look"})}
+    assert (setup.finals, setup.mends) == (frozenset({"final"}), True)
+    assert setup.hash == setup.table.hash() != AGENT.hash()
+    assert setup.machine.table is setup.table
+
+
+def test_a_setup_has_defaults_for_all_but_table_tools_and_work() -> None:
+    setup = Setup(table=AGENT, box=Toolset(), work=WORK)
+    assert (setup.limits, setup.policy, setup.repairs, setup.required) == (Limits(), Policy(), {}, ())
+    assert (setup.normalizer, setup.verifies, setup.composes, setup.offers) == (None, False, False, True)
+    assert {field.name for field in attrs.fields(Setup) if field.init and field.default is attrs.NOTHING} == {
+        "table",
+        "box",
+        "work",
+    }
+
+
+def test_a_machine_without_repair_mends_nothing() -> None:
+    states = (State("gather", work="gather"), State("end", work="answer"))
+    rows = [Row("gather", outcome, "end") for outcome in KINDS["gather"].outcomes]
+    assert a_setup(table=Table("short", "gather", states, rows)).mends is False
+
+
+@pytest.mark.parametrize(
+    ("parts", "why"),
+    [
+        ({"table": attrs.evolve(AGENT, initial="nowhere")}, "starts in 'nowhere'"),
+        ({"table": attrs.evolve(AGENT, rows=AGENT.rows[:-1])}, "may report 'exhausted' and it has no row"),
+        ({"limits": Limits.off()}, "no limit in force bounds the cycle"),
+        ({"work": {}}, "does 'normalize', for which no work was given; pass work="),
+        ({"work": {name: work for name, work in WORK.items() if name != "verify"}}, "state 'verify' does 'verify', for which"),
+    ],
+)
+def test_a_setup_that_no_run_could_use_is_refused(parts: dict[str, Any], why: str) -> None:
+    with pytest.raises(TableError, match=why):
+        a_setup(**parts)
+
+
+def test_a_kind_of_work_of_ones_own_needs_its_work() -> None:
+    kinds = {"sketch": Kind(name="sketch", outcomes={"good": ()})}
+    table = Table(
+        "sketcher", "sketch", (State("sketch", work="sketch"), State("end", work="answer")), [Row("sketch", "good", "end")], kinds
+    )
+    with pytest.raises(TableError, match="state 'sketch' does 'sketch', for which no work was given"):
+        Setup(table=table, box=Toolset(), work=WORK)
+
+
+def test_what_is_wrong_with_a_setup_is_a_build_error() -> None:
+    with pytest.raises(BuildError):
+        a_setup(limits=Limits.off())
+
+
+def test_limits_are_examined_once() -> None:
+    setup = a_setup()
+    own = off(max_turns=3)
+    for _ in range(3):
+        setup.check_limits(own)
+    assert list(setup._bounded.values()) == [own]
+
+
+def test_limits_that_leave_a_machine_unbounded_are_refused_each_time() -> None:
+    setup = a_setup()
+    for _ in range(2):
+        with pytest.raises(TableError, match="no limit in force bounds the cycle"):
+            setup.check_limits(LOOSE)
+    assert setup._bounded == {}
+
+
+def test_only_so_many_limits_are_remembered() -> None:
+    setup = a_setup()
+    many = [off(max_turns=n) for n in range(200)]
+    for own in many:
+        setup.check_limits(own)
+        assert setup._bounded[id(own)] is own
+        assert len(setup._bounded) <= 64
+
+
+def test_threads_may_examine_limits_at_once() -> None:
+    setup = a_setup()
+    failed: list[BaseException] = []
+
+    def examine() -> None:
+        try:
+            for n in range(100):
+                setup.check_limits(off(max_turns=n))
+        except BaseException as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=examine) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failed == []
+    assert len(setup._bounded) <= 64
+
+
+def test_a_setup_holds_no_run() -> None:
+    setup = a_setup(box=Toolset([a_tool("look")]))
+    before = {field.name: getattr(setup, field.name) for field in attrs.fields(Setup)}
+    engine = Engine(setup)
+    runs = [engine.start("x", run_id=str(n)) for n in range(3)]
+    assert all(isinstance(run, Run) for run in runs)
+    assert {name: getattr(setup, name) for name in before} == before
+
+
+def test_two_setups_are_two_even_where_all_is_equal() -> None:
+    box = the_tools()
+    assert a_setup(box=box) != a_setup(box=box)
