@@ -12,7 +12,8 @@ from typing import Any, TypedDict
 
 from fsm_agent.core._machine import Machine
 from fsm_agent.desk import Fix, OrderFault, ToolDesk, cache_key, rows_of
-from fsm_agent.lab.stock import FALLBACK_REGION, MAX_ATTEMPTS, MAX_ROWS, REGIONS, REPAIRS, STOCK
+from fsm_agent.lab import stock
+from fsm_agent.lab.stock import FALLBACK_REGION, MAX_ATTEMPTS, MAX_ROWS
 
 __all__ = [
     "CACHE",
@@ -43,6 +44,10 @@ __all__ = [
     "validate_result",
 ]
 
+# Copies of this module's own, so that loading it anew gives the data as they were.
+REGIONS: dict[str, list[str]] = {region: list(names) for region, names in stock.REGIONS.items()}
+STOCK: dict[str, dict[str, int]] = {sku: dict(counts) for sku, counts in stock.STOCK.items()}
+REPAIRS: dict[str, str] = dict(stock.REPAIRS)
 CALLS: dict[str, int] = {"stock_lookup": 0, "legacy_stock": 0}
 CACHE: dict[str, Any] = {}
 _COUNTING = Lock()

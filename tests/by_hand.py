@@ -46,6 +46,9 @@ def says(result_class: ResultClass | str, **more: Any) -> Verdict:
 class Hand:
     """One run, with a word for everything that can be told to it."""
 
+    engine: Engine
+    run: Run
+
     def __init__(
         self,
         *tools: Tool,
@@ -54,14 +57,20 @@ class Hand:
         run_id: str = "run",
         seed: int = 0,
         allowed: Iterable[str] | None = None,
+        engine: Engine | None = None,
         **parts: Any,
     ) -> None:
+        """Start a run of a new engine over these tools and parts of a setup, or of an `engine` that is there already."""
+        if engine is not None:
+            self.engine = engine
+            self.run = engine.start(request, run_id=run_id, seed=seed, limits=limits)
+            return
         box = Toolset(tools or [a_tool()])
         table = AGENT if allowed is None else AGENT.allowing({"gather": allowed})
         self.engine = Engine(
             Setup(**{"table": table, "box": box, "work": WORK, "limits": off() if limits is None else limits, **parts})
         )
-        self.run: Run = self.engine.start(request, run_id=run_id, seed=seed)
+        self.run = self.engine.start(request, run_id=run_id, seed=seed)
 
     # ---- telling
 

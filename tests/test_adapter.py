@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import importlib.util
 import inspect
 import random
 import sys
@@ -766,3 +767,26 @@ def test_every_name_of_the_lab_is_there() -> None:
     )
     assert set(names.split()) == set(lab.__all__)
     assert all(hasattr(lab, name) for name in names.split())
+
+
+def test_the_module_loaded_anew_has_its_data_as_they_were_and_counts_for_itself() -> None:
+    spec = importlib.util.spec_from_file_location("tools", lab.__file__)
+    assert spec is not None
+    assert spec.loader is not None
+    lab.STOCK["A-1001"]["gasan"] = 99
+    lab.REGIONS["seoul"].clear()
+    lab.REPAIRS.clear()
+    again = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(again)
+
+    assert again.handle(order(region="x"))["rows"] == [{"warehouse": "mapo", "count": 7}, {"warehouse": "gasan", "count": 4}]
+    assert (again.CALLS["stock_lookup"], ran(), lab.CACHE) == (1, 0, {})
+
+
+def test_a_body_may_come_back_through_the_same_door() -> None:
+    def body(sku: str, region: str, limit: int) -> Any:
+        return lab.legacy_stock(sku, region, limit) if limit == 1 else lab.call_tool("stock_lookup", order(sku=sku, limit=1))["value"]
+
+    install(body)
+    assert lab.call_tool("stock_lookup", order(sku="A-1002"))["value"]["rows"] == [{"warehouse": "guro", "count": 5}]
+    assert lab.handle(order(sku="A-1002"))["tool_runs"] == 0

@@ -33,6 +33,8 @@ from fsm_agent.core.checks import CHECKS
 from fsm_agent.core.limits import Limits
 from fsm_agent.core.plain import dumps, from_json
 from fsm_agent.core.table import Row, State, Table
+from fsm_agent.core.tools import Outcome, Retry
+from fsm_agent.core.values import Verdict
 from fsm_agent.lab.report import measure
 from fsm_agent.lab.samples import sample_orders
 from fsm_agent.lab.tables import DESK, NAIVE
@@ -42,6 +44,8 @@ GOOD = {"sku": "A-1001", "region": "seoul", "limit": 2}
 GOOD_LINE = json.dumps(GOOD)
 KEYS = ["ok", "answer", "rows", "errors", "fixes", "attempts", "calls", "tool_runs"]
 MODULE = [sys.executable, "-m", "fsm_agent"]
+# Written as most users have it: Python holds back what it writes to a pipe.
+ENV = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
 
 
 @pytest.fixture(autouse=True)
@@ -75,7 +79,7 @@ def refuse_constant(name: str) -> None:
 
 def run(*arguments: str, stdin: bytes = b"", **environment: str) -> Done:
     """Run a command in a process of its own."""
-    env = {**os.environ, **environment}
+    env = {**ENV, **environment}
     done = subprocess.run([*MODULE, *arguments], input=stdin, capture_output=True, cwd=ROOT, env=env, check=False, timeout=60)
     assert b"Traceback" not in done.stderr
     return Done(done.returncode, done.stdout.decode(), done.stderr.decode())
@@ -303,9 +307,8 @@ def test_a_line_of_just_the_longest_length_is_read(room: int) -> None:
 @pytest.fixture
 def waiting() -> Iterator[subprocess.Popen[bytes]]:
     """A command that waits for orders on stdin."""
-    process = subprocess.Popen(
-        [*MODULE, "handle", "-"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=ROOT
-    )
+    pipe = subprocess.PIPE
+    process = subprocess.Popen([*MODULE, "handle", "-"], stdin=pipe, stdout=pipe, stderr=pipe, cwd=ROOT, env=ENV)
     with process:
         yield process
         process.kill()
@@ -316,6 +319,7 @@ def ask(process: subprocess.Popen[bytes], line: str) -> Any:
     assert process.stdout is not None
     process.stdin.write(f"{line}\n".encode())
     process.stdin.flush()
+    assert select.select([process.stdout], [], [], 30)[0], "no answer came"
     return json.loads(process.stdout.readline())
 
 
@@ -336,7 +340,7 @@ def test_ctrl_c_ends_in_one_line_with_what_was_handled_already_out(waiting: subp
 def test_a_reader_who_leaves_ends_the_command_quietly(tmp_path: Path) -> None:
     path = tmp_path / "many.jsonl"
     path.write_text(f"{GOOD_LINE}\n" * 2000)
-    process = subprocess.Popen([*MODULE, "handle", str(path)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=ROOT)
+    process = subprocess.Popen([*MODULE, "handle", str(path)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=ROOT, env=ENV)
     assert process.stdout is not None
     assert process.stderr is not None
     with process:
@@ -350,7 +354,8 @@ def test_a_reader_who_leaves_ends_the_command_quietly(tmp_path: Path) -> None:
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="the system has no device that is always full")
 def test_answers_that_cannot_be_written_are_one_line() -> None:
     with open("/dev/full", "wb") as full:
-        done = subprocess.run([*MODULE, "handle", "--samples", "-q"], stdout=full, stderr=subprocess.PIPE, cwd=ROOT, check=False)
+        command = [*MODULE, "handle", "--samples", "-q"]
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, cwd=ROOT, env=ENV, check=False)
 
     assert done.returncode == 2
     assert done.stderr.decode().splitlines()[-1] == "fsm-agent: cannot read or write: No space left on device"
@@ -410,6 +415,42 @@ def test_a_trace_beside_the_naive_one_says_which_is_which(call: Any) -> None:
     assert [line for line in done.err.splitlines() if not line.startswith(" ")] == ["line 1, naive", "line 1, with repair"]
 
 
+def test_the_trace_of_an_order_without_tries_left_says_what_would_let_it_go_on(call: Any) -> None:
+    faults = {"sku": "A-1001", "region": "mars", "limit": 9, "prefer": "legacy_stock"}
+
+    lines = call("handle", "--order", json.dumps(faults), "--trace", "-q").err.splitlines()
+
+    assert [line.split()[0] for line in lines if re.match(r"  \w", line)] == ["pick", *["fetch", "repair"] * 2, "fetch", "giveup"]
+    assert "attempts_left: max_attempts is 3, 3 used" in " ".join(" ".join(lines).split())
+    assert max(map(len, lines)) <= 80
+
+
+def test_a_retry_is_in_the_trace_with_the_call_that_followed(call: Any) -> None:
+    entry, answers = adapter.TOOLS["stock_lookup"], iter([ConnectionError("busy"), {"sku": "A-1001", "rows": []}])
+
+    def flaky(**args: Any) -> Any:
+        answer = next(answers)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    def classify(outcome: Outcome) -> Verdict | None:
+        return Verdict(result_class="RETRYABLE") if outcome.error else None
+
+    adapter.TOOLS["stock_lookup"] = {**entry, "fn": flaky, "classify": classify, "retry": Retry(attempts=2, backoff_s=0.0)}
+    try:
+        done = call("handle", "--order", GOOD_LINE, "--trace", "-q")
+    finally:
+        adapter.TOOLS["stock_lookup"] = entry
+
+    assert [line.strip() for line in done.err.splitlines()][2:6] == [
+        "fetch   stock_lookup(sku='A-1001', region='seoul', limit=2)",
+        "ran: raised:ConnectionError; tried again",
+        "stock_lookup(sku='A-1001', region='seoul', limit=2)",
+        "ran: result:empty",
+    ]
+
+
 def test_a_secret_argument_is_not_in_the_trace(call: Any) -> None:
     entry = adapter.TOOLS["stock_lookup"]
     adapter.TOOLS["stock_lookup"] = {**entry, "secret": ["sku"]}
@@ -453,6 +494,13 @@ def test_the_summary_counts_what_the_answers_say(call: Any) -> None:
     }
 
 
+def test_an_answer_from_memory_counts_as_such_also_after_a_repair(call: Any, orders: Any) -> None:
+    done = call("handle", orders(f"{GOOD_LINE}\n{json.dumps({**GOOD, 'prefer': 'legacy_stock'})}\n".encode()))
+
+    assert re.search(r"^  from memory +1 *$", done.err, re.MULTILINE)
+    assert re.search(r"^body runs +2 *$", done.err, re.MULTILINE)
+
+
 def test_many_reasons_are_summed_up(call: Any, orders: Any) -> None:
     content = "\n".join(json.dumps({**GOOD, "prefer": "x", "sku": n}) for n in range(3))
     entry = adapter.TOOLS["stock_lookup"]
@@ -488,7 +536,7 @@ def test_a_file_that_cannot_be_read_is_one_line(call: Any, name: str, why: str) 
 def on_terminal(*arguments: str, out_too: bool, columns: int = 80) -> tuple[int, str, bytes]:
     """Run a command whose stdin and stderr, and stdout if asked for, are a terminal; what the terminal got, and stdout."""
     ours, theirs = os.openpty()
-    env = {**os.environ, "TERM": "xterm", "COLUMNS": str(columns)}
+    env = {**ENV, "TERM": "xterm", "COLUMNS": str(columns)}
     process = subprocess.Popen(
         [*MODULE, *arguments], stdin=theirs, stderr=theirs, stdout=theirs if out_too else subprocess.PIPE, cwd=ROOT, env=env
     )
@@ -630,7 +678,7 @@ def test_a_machine_of_the_user_s_own_is_found_beside_them(tmp_path: Path) -> Non
         "                  rows=[Row('a', 'repaired', 'b'), Row('a', 'exhausted', 'b')])\n"
     )
     code = "import sys; sys.path.pop(0); from fsm_agent.cli import main; sys.exit(main(['check', '--machine', 'my_tables:Box']))"
-    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    env = {**ENV, "PYTHONPATH": str(ROOT)}
 
     done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import random
 import threading
@@ -12,6 +13,7 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Any
 
+import attrs
 import pytest
 from lab_world import (
     CASES,
@@ -32,6 +34,10 @@ from lab_world import (
 
 from fsm_agent import adapter as lab
 from fsm_agent.core.errors import LimitsError
+from fsm_agent.core.events import Stopped
+from fsm_agent.core.tools import Retry
+from fsm_agent.desk import ToolDesk, rows_of
+from fsm_agent.host.ports import ToolContext
 
 __all__ = ["fresh"]
 
@@ -509,3 +515,259 @@ def test_eight_threads_at_once_lose_no_count_and_no_answer() -> None:
         wanted = plain_handle(given_order, {})
         del wanted["tool_runs"]
         assert {key: answer[key] for key in wanted} == wanted
+
+
+# -- a desk of one's own ---------------------------------------------------------------------------------------------
+
+
+def ask_for(n: int) -> dict[str, int]:
+    return {"n": n}
+
+
+def desk_of(**entries: Any) -> ToolDesk:
+    """A desk whose tools take a number and give one, unless their entries say otherwise."""
+    spec = {"args": {"n": {"type": "int", "max": 9}}, "returns": {"n": {"type": "int"}}}
+    return ToolDesk(
+        tools={name: {**spec, **entry} for name, entry in entries.items()},
+        default_tool=next(iter(entries)),
+        repairs={"args:range:n": "lower", "raised:ValueError": "other", "result:shape": "broken", "result:range": "none"},
+        fixes={
+            "lower": lambda tool, args: (tool, {"n": 9}),
+            "other": lambda tool, args: ("second", args),
+            "broken": lambda tool, args: args["nothing"],
+        },
+    )
+
+
+def test_a_host_has_the_same_doors_over_its_own_tools() -> None:
+    desk = desk_of(first={"fn": ask_for})
+
+    assert desk.handle({"n": 99}) == {
+        "ok": True, "answer": "no rows: {'n': 9}", "rows": [], "errors": ["args:range:n"], "fixes": ["lower"], "attempts": 2,
+        "calls": [{"tool": "first", "args": {"n": 99}}, {"tool": "first", "args": {"n": 9}}], "tool_runs": 1,
+    }  # fmt: skip
+    assert desk.run_naive({"n": 99})["path"] == ["pick", "fetch", "giveup"]
+    assert desk.call_tool("first", {"n": 9})["value"] == {"n": 9}
+    assert desk.can_repair("args:range:n", 1)
+    assert list(desk.cache.values()) == [{"n": 9}]
+
+
+def test_two_desks_share_nothing() -> None:
+    one, two = desk_of(first={"fn": ask_for}), desk_of(first={"fn": lambda n: {"n": -n}})
+    one.handle({"n": 1})
+
+    assert two.call_tool("first", {"n": 1})["value"] == {"n": -1}
+    assert one.call_tool("first", {"n": 1})["value"] == {"n": 1}
+
+
+def test_a_repair_may_take_another_tool_and_one_that_fails_has_no_idea() -> None:
+    desk = desk_of(first={"fn": raising(ValueError())}, second={"fn": ask_for}, third={"fn": giving("x")})
+
+    answer = desk.handle({"n": 1})
+    assert [call["tool"] for call in answer["calls"]] == ["first", "second"]
+    assert desk.handle({"n": 1, "prefer": "third"})["errors"] == ["result:shape"]
+
+
+def test_a_name_without_a_fix_is_no_repair() -> None:
+    desk = desk_of(first={"fn": giving({"n": 1}), "returns": {"n": {"type": "int", "min": 2}}})
+
+    assert desk.handle({"n": 1})["fixes"] == []
+    assert not desk.can_repair("result:range", 1)
+
+
+@pytest.mark.parametrize("name", ["tools", "repairs", "fixes", "cache", "table", "naive_table"])
+def test_what_a_desk_is_built_over_cannot_be_swapped_behind_its_back(name: str) -> None:
+    desk = desk_of(first={"fn": ask_for})
+
+    with pytest.raises(attrs.exceptions.FrozenAttributeError):
+        setattr(desk, name, {})
+
+
+def test_more_repairs_than_the_usual_number_of_steps_are_all_tried() -> None:
+    names = [f"fix{n}" for n in range(60)]
+    calls = iter(range(1000))
+    desk = ToolDesk(
+        tools={"t": {"fn": raising(ValueError()), "args": {}}},
+        default_tool="t",
+        repairs=_Counted(calls),
+        fixes={name: (lambda tool, args, name=name: (tool, {"try": name})) for name in names},
+        max_attempts=50,
+    )
+
+    assert desk.handle({})["attempts"] == 50
+
+
+class _Counted(dict[str, str]):
+    """Another repair each time it is asked, the same one within a try."""
+
+    def __init__(self, numbers: Any) -> None:
+        super().__init__()
+        self.numbers = numbers
+
+    def get(self, error: str, default: Any = None) -> Any:
+        return f"fix{next(self.numbers)}"
+
+
+def test_only_pure_tools_are_remembered() -> None:
+    desk = desk_of(first={"fn": ask_for, "effect": "idempotent"})
+    desk.call_tool("first", {"n": 1})
+
+    assert (desk.handle({"n": 1})["tool_runs"], desk.cache) == (1, {})
+
+
+def test_identity_arguments_make_two_calls_the_same_at_both_doors() -> None:
+    entry = {"fn": lambda n, note: {"n": n}, "args": {"n": {"type": "int"}, "note": {"type": "str"}}, "identity": ("n",)}
+    desk = desk_of(first=entry)
+    desk.handle({"n": 1, "note": "x"})
+
+    assert desk.handle({"n": 1, "note": "y"})["tool_runs"] == 0
+    assert desk.call_tool("first", {"n": 1, "note": "z"})["ok"]
+    assert len(desk.cache) == 1
+
+
+def test_every_order_has_an_idempotency_key_of_its_own_and_every_try_of_it_the_same() -> None:
+    keys: list[str] = []
+
+    def body(n: int, context: ToolContext) -> dict[str, int]:
+        keys.append(context.idempotency_key)
+        if len(keys) % 2:
+            raise ConnectionError
+        return {"n": n}
+
+    desk = desk_of(first={
+        "fn": body, "effect": "idempotent", "context_parameter": "context", "retry": Retry(attempts=2, backoff_s=(0.0,)),
+    })  # fmt: skip
+    for _ in range(3):
+        assert desk.handle({"n": 1})["tool_runs"] == 2
+    desk.call_tool("first", {"n": 1})
+
+    assert len(set(keys)) == 4
+    assert keys[0] == keys[1] != keys[2]
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_a_retry_waits_and_comes_to_an_end_though_no_clock_runs(asynchronous: bool) -> None:
+    tries: list[int] = []
+
+    def body(n: int) -> dict[str, int]:
+        tries.append(n)
+        if len(tries) < 3:
+            raise ConnectionError
+        return {"n": n}
+
+    desk = desk_of(first={"fn": body, "retry": Retry(attempts=3, backoff_s=(0.001, 0.001))})
+    answer = asyncio.run(desk.ahandle({"n": 1})) if asynchronous else desk.handle({"n": 1})
+
+    assert (answer["ok"], answer["errors"], answer["tool_runs"]) == (True, ["raised:ConnectionError"] * 2, 3)
+
+
+def test_a_body_has_its_time_at_both_doors() -> None:
+    release = threading.Event()
+    desk = desk_of(first={"fn": lambda n: release.wait(5) and {"n": n}, "timeout_s": 0.02, "effect": "undeclared"})
+    try:
+        assert desk.call_tool("first", {"n": 1})["error"] == "raised:TimeoutError"
+        assert desk.handle({"n": 1})["errors"] == ["raised:TimeoutError"]
+        assert desk.run_naive({"n": 1})["tool_runs"] == 1
+    finally:
+        release.set()
+
+
+def test_exclusive_bodies_of_all_doors_never_overlap() -> None:
+    inside, most = [0], [0]
+
+    def body(n: int) -> dict[str, int]:
+        inside[0] += 1
+        most[0] = max(most[0], inside[0])
+        threading.Event().wait(0.002)
+        inside[0] -= 1
+        return {"n": n}
+
+    desk = desk_of(first={"fn": body, "exclusive": True, "effect": "undeclared"})
+    doors = [desk.handle, desk.run_naive, lambda order: desk.call_tool("first", order)] * 3
+    with ThreadPoolExecutor(9) as pool:
+        answers = list(pool.map(lambda door: door({"n": 1})["ok"], doors))
+
+    assert (all(answers), most) == (True, [1])
+
+
+def test_a_context_that_cannot_be_built_is_a_failure_at_both_doors() -> None:
+    def build(args: Any) -> Any:
+        raise LookupError("no")
+
+    desk = desk_of(first={"fn": ask_for, "build": build})
+
+    assert desk.call_tool("first", {"n": 1})["error"] == "raised:LookupError"
+    assert (desk.handle({"n": 1})["errors"], desk.handle({"n": 1})["tool_runs"]) == (["raised:LookupError"], 0)
+
+
+def test_json_text_is_decoded_where_the_entry_asks() -> None:
+    desk = desk_of(first={"fn": lambda n: f'{{"n": {n}}}', "decode_json": True})
+
+    assert desk.call_tool("first", {"n": 1})["value"] == {"n": 1}
+    desk.cache.clear()
+    assert desk.handle({"n": 1})["ok"]
+    assert list(desk.cache.values()) == [{"n": 1}]
+
+
+def test_a_tool_that_handles_an_order_of_its_own() -> None:
+    desk = desk_of(first={"fn": lambda n: {"n": desk.handle({"n": n - 1})["tool_runs"] if n else 0}})
+
+    assert desk.handle({"n": 5})["ok"]
+
+
+def test_many_orders_at_once_inside_a_loop() -> None:
+    async def body(n: int) -> dict[str, int]:
+        await asyncio.sleep(0)
+        return {"n": n}
+
+    async def both(desk: ToolDesk) -> list[Any]:
+        return await asyncio.gather(*(desk.ahandle({"n": n % 10}) for n in range(200)))
+
+    desk = desk_of(first={"fn": body, "effect": "undeclared"})
+    answers = asyncio.run(both(desk))
+
+    assert [answer["calls"][0]["args"]["n"] for answer in answers] == [n % 10 for n in range(200)]
+    assert all(answer["ok"] and answer["tool_runs"] == 1 for answer in answers)
+
+
+def test_a_run_tells_how_it_ended() -> None:
+    desk = desk_of(first={"fn": ask_for})
+    good, bad = desk.explain(desk.run({"n": 1})), desk.explain(desk.run(None))
+
+    assert good is not None
+    assert good.ok
+    assert bad is not None
+    assert (bad.status, bad.stop_reason) == ("failed", "model_error")
+    assert desk.explain(desk.engine().start({"n": 1})) is None
+    assert desk.engine() is not desk.engine(naive=True)
+
+
+@pytest.mark.parametrize(
+    ("value", "rows"),
+    [
+        ({"rows": [{"a": 1}, 2]}, [{"a": 1}, 2]), ({"rows": 5}, []), ({"a": 1, "b": [3], "c": [4]}, [3]), ([1, [2]], [1, [2]]),
+        ((1,), []), (None, []), ({}, []), (MappingProxyType({"x": [1]}), [1]), ("text", []),
+    ],
+)  # fmt: skip
+def test_rows_are_found_in_a_result_and_copied(value: Any, rows: list[Any]) -> None:
+    found = rows_of(value)
+
+    assert found == rows
+    found.append("mine")
+    assert rows_of(value) == rows
+
+
+def test_an_answer_in_words_takes_rows_of_any_kind() -> None:
+    desk = desk_of(first={"fn": giving([1, "x", {"a": 2, "b": 3}]), "returns": {"type": "list"}})
+
+    assert desk.handle({"n": 1})["answer"] == "found: 1, x, 2 3"
+    assert desk.reply({"sku": "S", "rows": [{"a": 1}]}) == "S: 1"
+    assert desk.giveup(["a", "b"]) == "gave up: b"
+
+
+def test_a_run_that_was_stopped_says_so_in_its_errors() -> None:
+    desk = desk_of(first={"fn": ask_for})
+    run = desk.engine().start({"n": 1})
+    desk.engine().tell(run, Stopped("strategy"))
+
+    assert desk.answer(run)["errors"] == ["stopped"]

@@ -259,7 +259,7 @@ def test_a_table_with_faults_is_drawn_whole(language: str) -> None:
     table = Table(
         name="broken",
         initial="nowhere",
-        states=[State("a", work="unheard of"), State("a", work="call"), State("alone", work="answer")],
+        states=[State("a", work="unheard of"), State("a", work="call", tools=None), State("alone", work="answer")],
         rows=[Row("a", "x", "gone"), Row("gone", "y", "a"), Row("a", "x", "gone")],
     )
 
@@ -268,6 +268,7 @@ def test_a_table_with_faults_is_drawn_whole(language: str) -> None:
     assert set(read.labels.values()) == {"a", "alone", "nowhere", "gone"}
     assert read.rows == Counter({("a", "x", "gone"): 2, ("gone", "y", "a"): 1})
     assert [read.labels[start] for start in read.starts] == ["nowhere"]
+    assert read.bodies["a"].startswith("unheard of")
 
 
 # ---- names
@@ -300,6 +301,18 @@ def test_no_row_of_hostile_names_is_lost(language: str) -> None:
     for row in table.rows:
         expected[row.source, words(row, table), row.target] += 1
     assert found == expected
+
+
+@both
+@pytest.mark.parametrize("word", [name for name in HOSTILE if "\n" not in name], ids=ascii)
+def test_an_outcome_and_a_guard_of_any_name_are_shown_as_they_are(language: str, word: str) -> None:
+    guard = Opaque("is so", lambda run: True)
+    states = [State("S", work="x"), State("T", work="answer")]
+    table = Table(name="t", initial="S", states=states, rows=[Row("S", word, "T", (guard,)), Row("S", f"{word}!", "T")])
+
+    (lines,) = drawn(language, table).arrows.values()
+
+    assert " ".join(lines).split() == f"{seen(word)} [is so] {seen(word)}!".split()
 
 
 @given(st.lists(st.text(min_size=1, max_size=8), min_size=1, max_size=8))

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import ast
+import importlib
 import json
 import subprocess
 import sys
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
+
+import fsm_agent
 
 PROBE = """
 import json, sys, threading, warnings
@@ -43,8 +48,13 @@ def imported(module: str) -> dict[str, Any]:
     return {**seen, "said": said, "complained": ran.stderr}
 
 
-OURS = ["fsm_agent", "fsm_agent.adapter", "fsm_agent.core.engine"]
-each = pytest.mark.parametrize("module", OURS)
+LOADING = ["fsm_agent.adapter", "fsm_agent.agent", "fsm_agent.desk", "fsm_agent.core.engine"]
+each = pytest.mark.parametrize("module", ["fsm_agent", *LOADING])
+
+
+def below(module: str) -> str:
+    """What the module stands on: the package itself loads nothing before it is used."""
+    return "sys" if module == "fsm_agent" else "transitions"
 
 
 def tops(module: str) -> set[str]:
@@ -55,14 +65,20 @@ def tops(module: str) -> set[str]:
 def test_nothing_foreign_comes_along_but_what_it_stands_on(module: str) -> None:
     foreign = tops(module) - set(sys.stdlib_module_names) - {"fsm_agent"}
     assert sorted(foreign - {"transitions", "six", "attr", "attrs"}) == []
-    assert "transitions" in foreign
+    assert ("transitions" in foreign) is (module in LOADING)
     assert [name for name in imported(module)["modules"] if name.startswith("transitions.extensions")] == []
 
 
 @each
-@pytest.mark.parametrize("unused", ["asyncio", "click", "rich", "jsonschema", "graphviz", "unittest"])
+@pytest.mark.parametrize("unused", ["click", "rich", "jsonschema", "graphviz", "unittest"])
 def test_nothing_is_loaded_before_it_is_used(module: str, unused: str) -> None:
     assert [name for name in imported(module)["modules"] if name.split(".")[0] == unused] == []
+
+
+@pytest.mark.parametrize("module", ["fsm_agent", "fsm_agent.core.engine"])
+@pytest.mark.parametrize("world", ["asyncio", "socket", "subprocess"])
+def test_neither_the_package_nor_its_core_loads_the_world(module: str, world: str) -> None:
+    assert [name for name in imported(module)["modules"] if name.split(".")[0] == world] == []
 
 
 @each
@@ -78,8 +94,40 @@ def test_importing_says_nothing(module: str) -> None:
 @each
 @pytest.mark.parametrize("kept", ["filters", "threads", "handlers", "levels", "root", "hooks", "recursion", "digits"])
 def test_importing_leaves_the_interpreter_as_the_library_below_does(module: str, kept: str) -> None:
-    assert imported(module)[kept] == imported("transitions")[kept]
+    assert imported(module)[kept] == imported(below(module))[kept]
 
 
-def test_nothing_runs_beside_the_main_thread() -> None:
-    assert imported("fsm_agent")["threads"] == 1
+@each
+def test_nothing_runs_beside_the_main_thread(module: str) -> None:
+    assert imported(module)["threads"] == 1
+
+
+# ---- names of the package
+
+
+def test_every_name_of_the_package_is_found_where_it_lives() -> None:
+    for name in fsm_agent.__all__:
+        thing = getattr(fsm_agent, name)
+        assert thing is getattr(fsm_agent, name)
+        if name != "__version__":
+            assert thing.__module__.startswith("fsm_agent.")
+    assert sorted(set(fsm_agent.__all__) - set(dir(fsm_agent))) == []
+    assert len(set(fsm_agent.__all__)) == len(fsm_agent.__all__)
+
+
+def test_what_a_type_checker_sees_is_what_there_is() -> None:
+    seen = {
+        alias.asname or alias.name: node.module
+        for node in ast.walk(ast.parse(Path(fsm_agent.__file__).read_text(encoding="utf-8")))
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("fsm_agent")
+        for alias in node.names
+    }
+    assert sorted(seen) == sorted(fsm_agent.__all__)
+    for name, module in seen.items():
+        assert getattr(importlib.import_module(module or ""), name) is getattr(fsm_agent, name)
+
+
+@pytest.mark.parametrize("name", ["Agnet", "", "os", "import_module_", "\ud800"])
+def test_a_name_that_the_package_lacks_is_an_attribute_error(name: str) -> None:
+    with pytest.raises(AttributeError):
+        getattr(fsm_agent, name)

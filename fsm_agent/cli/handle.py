@@ -129,10 +129,10 @@ class _Handling:
         if beside is not None:
             run = beside.run(line.order, naive=True)
             naive = {**beside.answer(run), "path": list(run.path)}
-            self._trace(beside, run, line, ", naive")
+            self._trace(run, line, ", naive")
         run = desk.run(line.order)
         answer = desk.answer(run)
-        self._trace(desk, run, line, ", with repair" if self.naive else "")
+        self._trace(run, line, ", with repair" if self.naive else "")
         if line.error:
             self.screen.bad(line, {**answer, "line": line.number, "error": line.error}, naive)
             return
@@ -141,12 +141,12 @@ class _Handling:
             self.tally.add_naive(naive["ok"])
         self.screen.answered(line, answer, naive)
 
-    def _trace(self, desk: ToolDesk, run: Run, line: Line, how: str) -> None:
+    def _trace(self, run: Run, line: Line, how: str) -> None:
         if self.trace:
             from fsm_agent.cli.trace import trace_lines
 
             self.screen.note(f"line {line.number}{how}")
-            for text in trace_lines(run, desk.engine().setup.box):
+            for text in trace_lines(run):
                 self.screen.note(text)
 
 

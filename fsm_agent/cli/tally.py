@@ -36,7 +36,7 @@ class Tally:
             return
         self.ok += 1
         self.from_memory += any(call.reused for call in run.calls)
-        self.repaired.update(set(answer["fixes"]))
+        self.repaired.update(answer["fixes"])
 
     def add_naive(self, ok: bool) -> None:
         """Count one order handled without repair."""

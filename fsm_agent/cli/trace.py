@@ -7,53 +7,52 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from fsm_agent.cli.words import shown
-from fsm_agent.core.gate import Toolbox
-from fsm_agent.core.redact import without_secrets
 from fsm_agent.core.run import Run
 from fsm_agent.core.short_text import short
 
 _COLUMNS = 80
-_UNSAID = frozenset({"run_started", "call_started", "call_finished", "call_reused", "call_refused"})
+_UNSAID = frozenset({"run_started", "call_started", "answer", "decision", "guard_closed"})
+# Words of results that no body gave, and that say so themselves.
+_NOT_RUN = ("refused:", "skipped:", "denied", "cancelled", "superseded")
 
 
-def trace_lines(run: Run, box: Toolbox) -> list[str]:
-    """The run as indented lines of at most 80 columns; arguments are shortened, secret ones not shown."""
+def trace_lines(run: Run) -> list[str]:
+    """The run as indented lines of at most 80 columns; arguments are shortened; of secret ones the run holds a seal only."""
     steps: list[tuple[str, list[str]]] = []
     tried = iter(run.tried)
     for kind, _, subject, detail in run.trace:
         if kind == "state_entered":
             steps.append((subject, []))
         elif steps:
-            steps[-1][1].extend(_said(kind, subject, detail, tried, box))
+            steps[-1][1].extend(_said(kind, subject, detail, tried))
     if steps and run.stop is not None:
         steps[-1][1].append(str(run.stop))
     width = min(max((len(state) for state, _ in steps), default=0), 20)
     return [line for state, said in steps for line in _step(state, said, width)]
 
 
-def _said(kind: str, subject: str, detail: Any, tried: Iterator[tuple[str, Any]], box: Toolbox) -> Iterable[str]:
+def _said(kind: str, subject: str, detail: Any, tried: Iterator[tuple[str, Any]]) -> Iterable[str]:
+    word = _word(detail)
     if kind == "call_admitted":
-        return [_call(tried, box)]
+        return [_call(tried)]
     if kind == "call_refused":
         # A call that is skipped was never tried, so it is in no list of tries.
-        return [] if str(detail).startswith("skipped:") else [_call(tried, box), f"refused: {_word(detail)}"]
+        return [] if word.startswith("skipped:") else [_call(tried), word if word.startswith(_NOT_RUN) else f"refused: {word}"]
     if kind == "call_finished":
-        return [f"ran: {_word(detail) or 'ok'}"]
+        return [word if word.startswith(_NOT_RUN) else f"ran: {word or 'ok'}"]
     if kind == "call_reused":
-        return [f"from memory: {_word(detail) or 'ok'}"]
+        return [f"from memory: {word or 'ok'}"]
     if kind == "call_retried":
-        return [f"ran: {_word(detail)}; tried again", _call(tried, box)]
+        return [f"ran: {word}; tried again", _call(tried)]
     if kind == "call_repaired":
-        return [f"changed: {_word(detail)}"]
-    if kind in ("run_started", "call_started", "answer", "decision", "guard_closed"):
+        return [f"changed: {word}"]
+    if kind in _UNSAID:
         return []
-    return [f"{kind.replace('_', ' ')}: {_word(subject)} {_word(detail)}".rstrip()]
+    return [f"{kind.replace('_', ' ')}: {_word(subject)} {word}".rstrip()]
 
 
-def _call(tried: Iterator[tuple[str, Any]], box: Toolbox) -> str:
+def _call(tried: Iterator[tuple[str, Any]]) -> str:
     name, args = next(tried, ("?", {}))
-    tool = box.get(name)
-    args = without_secrets(args, tool.secret if tool is not None else ())
     if not isinstance(args, dict):
         return f"{_word(name)}({short(args, 40)})"
     return f"{_word(name)}({', '.join(f'{_word(key)}={short(value, 24)}' for key, value in args.items())})"

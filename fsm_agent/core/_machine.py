@@ -61,7 +61,13 @@ class _LeanEvent(_Event):
         return False
 
 
-class _LeanMachine(_Machine):
+class _StockMachine(_Machine):
+    # Names that mean something to the library and could be those of states.
+    wildcard_all = "\0any"
+    wildcard_same = "\0same"
+
+
+class _LeanMachine(_StockMachine):
     event_cls = _LeanEvent
 
 
@@ -73,7 +79,7 @@ class Machine:
     def __init__(self, table: Table, *, stock: bool = False) -> None:
         """Compile a checked table; `stock` takes the library's own classes, for comparison."""
         self.table = table
-        build = _Machine if stock else _LeanMachine
+        build = _StockMachine if stock else _LeanMachine
         self._machine = build(
             model=None,
             states=[state.name for state in table.states],
@@ -99,7 +105,8 @@ class Machine:
             try:
                 if event.trigger(run, closed):
                     return closed
-            except _MachineError:
+            except (_MachineError, ValueError):
+                # No row for this state, or a state that the machine does not have; a guard's own error never comes here.
                 pass
         raise NoRow(run.state, outcome, self.outcomes(run.state), tuple(guard.name for guard in closed))
 

@@ -56,6 +56,7 @@ _PARTS: Final[Mapping[type, Callable[[Any], tuple[Any, ...]]]] = {
 
 
 def folded(text: str, over: int) -> str:
+    """The text, or its digest where it is longer than `over` characters."""
     if len(text) <= over:
         return text
     return f"#{blake2b(text.encode('ascii'), digest_size=31).hexdigest()}"
@@ -81,6 +82,7 @@ def _nfc(text: str) -> str:
 
 
 def nfc_quoted(text: str) -> str:
+    """The text in its NFC form, quoted in ASCII."""
     return ascii(text) if text.isascii() else ascii(_nfc(text))
 
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
+import attrs
+
 from fsm_agent.core.errors import TableError
 from fsm_agent.core.guards import Spending, spendings
 from fsm_agent.core.limits import Limits
@@ -27,9 +29,18 @@ def check_bounds(table: Table, limits: Limits) -> None:
     if cycle is None:
         return
     walk = " -> ".join([*(row.source for row in cycle), cycle[-1].target])
-    mend = sorted({spent.limit for row in cycle for guard in row.guards for spent in spendings(guard) if not spent.tripwire})
+    mend = _mends(table, limits, cycle)
     how = f"set one of {', '.join(mend)}" if mend else "guard one of its rows by a spending guard"
     raise TableError(f"machine {table.name!r}: no limit in force bounds the cycle {walk}; {how}")
+
+
+def _mends(table: Table, limits: Limits, cycle: list[Row]) -> list[str]:
+    """The limits that would bound this cycle if they were set."""
+    known = {field.name for field in attrs.fields(Limits)}
+    guards = {part.limit for row in cycle for guard in row.guards for part in spendings(guard)}
+    return sorted(
+        name for name in guards & known if unbounded_cycle(table, attrs.evolve(limits, **{name: 1})) != cycle
+    )
 
 
 def _check_own_names(table: Table) -> None:

@@ -17,6 +17,7 @@ from fsm_agent.core.storable import Plain, zone_key
 
 
 def escaped(text: str) -> str:
+    """The text with backslashes doubled and lone surrogates as ``\\\\uXXXX``, so that it is UTF-8."""
     return text.replace("\\", "\\\\").encode("utf-8", "backslashreplace").decode("utf-8")
 
 

@@ -7,8 +7,11 @@ from typing import Any
 
 import attrs
 
+from fsm_agent.core.decoding import decoded
 from fsm_agent.core.events import DecisionFailed
+from fsm_agent.core.gate import Toolbox
 from fsm_agent.core.plain import storable
+from fsm_agent.core.redact import seal_call
 from fsm_agent.core.run import Call, ClosedGuard, Run
 from fsm_agent.core.values import Decision, Policy, StopReason, ToolCall, Usage
 
@@ -23,7 +26,7 @@ CUT_OFF = frozenset(_FINISHES)
 _MOST_COST = 1e15
 
 
-def accept(run: Run, decision: Decision, policy: Policy) -> str:
+def accept(run: Run, decision: Decision, policy: Policy, box: Toolbox) -> str:
     """Take a decision in; returns ``decided``, ``proposed``, ``failed`` (fed back) or ``stopped``.
 
     A call that names no tool is refused alone where another one can be taken.
@@ -42,20 +45,20 @@ def accept(run: Run, decision: Decision, policy: Policy) -> str:
     run.trace.append(("decision", run.spent_s, str(run.turns), emitted))
     run.emitted_calls += emitted
     if decision.finish and (finish := _FINISHES.get(decision.finish)) is not None:
-        return _cut_off(run, decision, finish, policy)
+        return _cut_off(run, decision, finish, policy, box)
     text = _text(decision)
     if usable and not (text and decision.finish == "stop"):
         run.invalid_decisions = 0
         open_calls(run, calls)
         return "decided"
     if text or decision.question:
-        _skip(run, decision, "final", "the decision was final")
+        _skip(run, box, decision, "final", "the decision was final")
         run.invalid_decisions = 0
         run.draft = attrs.evolve(decision, calls=()) if calls else decision
         return "proposed"
     if calls:
         why = "no call of the decision names a tool"
-        _skip(run, decision, StopReason.INVALID_DECISION, why)
+        _skip(run, box, decision, StopReason.INVALID_DECISION, why)
         return _malformed(run, why, StopReason.INVALID_DECISION)
     if policy.on_finish.get("empty", "continue") == "end":
         return _stop(run, StopReason.MODEL_EMPTY, "the decision held neither a call nor a text")
@@ -109,22 +112,26 @@ def open_calls(run: Run, calls: Sequence[ToolCall]) -> None:
         )
 
 
-def _skip(run: Run, decision: Decision, word: str, why: str) -> None:
+def _skip(run: Run, box: Toolbox, decision: Decision, word: str, why: str) -> None:
     """Give every call of a decision its one result without taking it."""
     if not decision.calls:
         return
     open_calls(run, decision.calls)
     for call in run.open_calls:
-        call.args = storable(call.args)
+        call.args = storable(decoded(call.args))
         call.ok, call.error, call.detail = False, f"skipped:{word}", why
         run.trace.append(("call_refused", run.spent_s, call.id, call.error))
+        tool = box.get(call.tool)
+        if tool is not None and tool.secret:
+            call.secret = tuple(sorted(tool.secret))
+            seal_call(run, call)
     run.calls += run.open_calls
     run.open_calls = []
 
 
-def _cut_off(run: Run, decision: Decision, reason: StopReason, policy: Policy) -> str:
+def _cut_off(run: Run, decision: Decision, reason: StopReason, policy: Policy, box: Toolbox) -> str:
     """A cut-off or filtered turn: its calls do not run, its text is kept, and it never counts as a success."""
-    _skip(run, decision, reason, f"the reply ended with {decision.finish!r}")
+    _skip(run, box, decision, reason, f"the reply ended with {decision.finish!r}")
     if _text(decision):
         run.draft = attrs.evolve(decision, calls=())
     name = "length" if reason is StopReason.TRUNCATED else decision.finish

@@ -15,12 +15,13 @@ from typing import Any
 import attrs
 
 from fsm_agent.core.decoding import decoded
-from fsm_agent.core.events import Decided
+from fsm_agent.core.events import Decided, Judged
 from fsm_agent.core.keys import call_key
 from fsm_agent.core.run import Call, Run
 
 MARK = "[redacted]"
 _SEAL = "[redacted "
+_NEXT = "verify-"
 _SHORTEST = 3
 _MOST_PARTS = 10_000
 
@@ -128,29 +129,39 @@ def _seal(value: Any, run_id: str, fault: str = "") -> str:
 def seal_call(run: Run, call: Call) -> None:
     """Seal the secrets of a settled call, wherever the run holds them but for its journal."""
     error = call.error if call.error.startswith("args:") else ""
-    run.tried = [
-        (tool, sealed(args, call.secret, run.id, error)) if args is call.args or args == call.args else (tool, args)
-        for tool, args in run.tried
-    ]
+    seal_tries(run, call, error)
     call.args = sealed(call.args, call.secret, run.id, error)
     run.unsealed[call.id] = [error, *call.secret]
 
 
+def seal_tries(run: Run, call: Call, error: str = "") -> None:
+    """Seal the secrets of a call where the run lists its tries."""
+    key = call_key(call.tool, call.args)
+    run.tried = [
+        (tool, sealed(args, call.secret, run.id, error) if tool == call.tool and call_key(tool, args) == key else args)
+        for tool, args in run.tried
+    ]
+
+
 def seal_journal(run: Run) -> None:
-    """Seal the secrets of the turn that was just folded in the decision that asked for it."""
-    calls, run.unsealed = run.unsealed, {}
-    for _, event in reversed(run.journal):
-        if isinstance(event, Decided):
-            turn = [call for call in run.calls if call.turn == run.turns and not call.id.startswith("verify-")]
-            asked = event.decision.calls
-            sealing = {id(call): calls[made.id] for call, made in zip(asked, turn, strict=False) if made.id in calls}
-            event.decision = attrs.evolve(
-                event.decision,
-                calls=tuple(
-                    attrs.evolve(call, args=sealed(decoded(call.args), sealing[id(call)][1:], run.id, sealing[id(call)][0]))
-                    if id(call) in sealing
-                    else call
-                    for call in event.decision.calls
-                ),
-            )
-            return
+    """Seal the secrets of the calls that were just folded in the decision and the verdict that asked for them."""
+    seals, run.unsealed = run.unsealed, {}
+    for call_id in [call_id for call_id in seals if call_id.startswith(_NEXT)]:
+        verdict = next(event for _, event in reversed(run.journal) if isinstance(event, Judged) and event.judgement.next_action)
+        action = _sealed_call(verdict.judgement.next_action, seals.pop(call_id), run.id)
+        verdict.judgement = run.judgement = attrs.evolve(verdict.judgement, next_action=action)
+    if seals:
+        calls = [call for call in (*run.calls, *run.open_calls) if not call.id.startswith(_NEXT)]
+        turn = max(call.turn for call in calls if call.id in seals)
+        asked = [call.id for call in calls if call.turn == turn]
+        decided = next(event for _, event in reversed(run.journal) if isinstance(event, Decided))
+        pairs = zip(decided.decision.calls, asked, strict=False)
+        sealing = tuple(_sealed_call(call, seals.get(call_id), run.id) for call, call_id in pairs)
+        decided.decision = attrs.evolve(decided.decision, calls=sealing)
+
+
+def _sealed_call(call: Any, seal: list[str] | None, run_id: str) -> Any:
+    if seal is None:
+        return call
+    error, *secret = seal
+    return attrs.evolve(call, args=sealed(decoded(call.args), secret, run_id, error))

@@ -7,6 +7,7 @@ from typing import Any
 from fsm_agent.core.gate import Toolbox
 from fsm_agent.core.keys import call_key
 from fsm_agent.core.plain import plain_copy
+from fsm_agent.core.redact import seal_tries
 from fsm_agent.core.run import Call, Run
 from fsm_agent.core.tools import Tool
 from fsm_agent.core.turn import Repair, Repairs
@@ -63,6 +64,8 @@ def apply_repairs(run: Run) -> bool:
     for call in run.open_calls:
         if call.repair is None:
             continue
+        if call.secret:
+            seal_tries(run, call)
         name, call.tool, call.args = call.repair
         call.tried_repairs.append(name)
         run.fixes.append(name)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from functools import cache
+from math import isfinite
 from types import UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
@@ -12,7 +14,7 @@ import attrs
 from fsm_agent.core import events
 from fsm_agent.core.errors import FsmAgentError, SavedRunError
 from fsm_agent.core.limits import Limits
-from fsm_agent.core.plain import dumps, from_json, loads, short, to_json
+from fsm_agent.core.plain import loads, short, to_json
 from fsm_agent.core.run import Call, ClosedGuard, Run, Stop
 from fsm_agent.core.setup import Setup
 from fsm_agent.core.values import Decision, Judgement, ResultClass, StopReason, ToolCall, Usage, Verdict
@@ -26,7 +28,8 @@ _LEFT_OUT = frozenset({"driven"})
 
 def save(run: Run) -> str:
     """The run as strict JSON text; raises SavedRunError, naming the place, for a value that cannot be saved."""
-    return dumps({"format": FORMAT, "version": VERSION, "run": _record_out(run, "run")}, "run")
+    tree = {"format": FORMAT, "version": VERSION, "run": _record_out(run, "run")}
+    return json.dumps(tree, ensure_ascii=False, allow_nan=False, check_circular=False, separators=(",", ":"))
 
 
 def load(text: object, setup: Setup) -> Run:
@@ -90,9 +93,9 @@ def _record_in(kind: Any, saved: Any, where: str) -> Any:
     if not isinstance(saved, dict):
         raise SavedRunError(f"{where}: expected an object, got {short(saved, 60)}")
     fields = {field.name: field for field in attrs.fields(kind) if field.name not in _LEFT_OUT}
-    wrong = sorted(set(saved) ^ set(fields))
-    if wrong:
-        raise SavedRunError(f"{where}: {'unknown' if wrong[0] in saved else 'missing'} key {wrong[0]!r}")
+    if wrong := set(saved) ^ set(fields):
+        key = min(wrong, key=short)
+        raise SavedRunError(f"{where}: {'unknown' if key in saved else 'missing'} key {short(key, 60)}")
     shapes = _SHAPES[kind]
     hints = _hints(kind)
     made: dict[str, Any] = {}
@@ -132,7 +135,8 @@ def _fits(hint: Any, value: Any) -> bool:
         return True
     origin, parts = get_origin(hint), get_args(hint)
     if origin is None:
-        return type(value) in (int, float) if hint is float else type(value) is hint
+        # No counter and no time is NaN or infinite, and with one that is a guard might never close.
+        return type(value) is hint if hint is not float else type(value) is int or (type(value) is float and isfinite(value))
     if origin is UnionType or origin is Union:
         return any(_fits(part, value) for part in parts)
     if origin is tuple:
@@ -150,7 +154,8 @@ def _said(hint: Any) -> str:
     return hint.__name__ if isinstance(hint, type) and get_origin(hint) is None else str(hint)
 
 
-_PLAIN: Shape = (lambda value, where: to_json(value, where), lambda saved, where: from_json(saved, where))
+# `loads` has read the tags of plain values already.
+_PLAIN: Shape = (to_json, lambda saved, where: saved)
 
 
 def _one(kind: type[Any]) -> Shape:
@@ -161,8 +166,13 @@ def _one(kind: type[Any]) -> Shape:
 
 
 def _many(kind: type[Any], make: Callable[[Any], Any]) -> Shape:
+    def write(values: Any, where: str) -> list[Any]:
+        if not isinstance(values, list | tuple):
+            raise SavedRunError(f"{where}: a {type(values).__name__} cannot be saved; it should be a list of {kind.__name__}")
+        return [_record_out(value, f"{where}/{n}") for n, value in enumerate(values)]
+
     return (
-        lambda values, where: [_record_out(value, f"{where}/{n}") for n, value in enumerate(values)],
+        write,
         lambda saved, where: make([_record_in(kind, one, f"{where}/{n}") for n, one in enumerate(_listed(saved, where))]),
     )
 
@@ -194,10 +204,9 @@ def _journal_in(saved: Any, where: str) -> list[tuple[float, Any]]:
     for n, entry in enumerate(_listed(saved, where)):
         if not isinstance(entry, list) or len(entry) != 3 or type(entry[1]) is not str or entry[1] not in _EVENTS:
             raise SavedRunError(f"{where}/{n}: expected [time, event, fields], got {short(entry, 80)}")
-        at = from_json(entry[0], f"{where}/{n}/0")
-        if not _fits(float, at):
-            raise SavedRunError(f"{where}/{n}/0: expected seconds, got {short(at, 60)}")
-        journal.append((at, _record_in(_EVENTS[entry[1]], entry[2], f"{where}/{n}")))
+        if not _fits(float, entry[0]):
+            raise SavedRunError(f"{where}/{n}/0: expected seconds, got {short(entry[0], 60)}")
+        journal.append((entry[0], _record_in(_EVENTS[entry[1]], entry[2], f"{where}/{n}")))
     return journal
 
 

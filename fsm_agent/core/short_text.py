@@ -35,6 +35,7 @@ def enum_name(member: Enum) -> EnumName:
 
 
 def printable(text: str) -> str:
+    """The text with every character that does not print escaped."""
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)

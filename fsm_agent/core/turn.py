@@ -114,7 +114,8 @@ def settle(run: Run, box: Toolbox, event: CallEvent, explain: bool = True) -> Ca
         _finish(run, call, Reading(False, None, "refused:circuit_open", f"a probe may run in {event.retry_after_s:g} s"))
     elif isinstance(event, Lost):
         _lose(run, box.get(call.tool), call)
-    elif isinstance(event, Skipped):
+    else:
+        assert isinstance(event, Skipped)
         _finish(run, call, Reading(False, storable(event.value), f"skipped:{event.why}"))
     return call
 
@@ -263,11 +264,11 @@ def fold(run: Run, box: Toolbox) -> str:
             elif error.startswith(("raised:", "result:", "unknown_outcome")):
                 failed = True
                 run.tool_errors += error != "result:empty" and not (call.counted or call.leader)
+        if call.secret:
+            seal_call(run, call)
         if call.counted:
             continue
         call.counted = True
-        if call.secret:
-            seal_call(run, call)
         result_class = call.result_class
         tool = box.get(call.tool) if watches or result_class is ResultClass.EMPTY else None
         if result_class is ResultClass.FATAL:

@@ -95,7 +95,7 @@ class DecideOnly:
 
     def tell(self, setup: Setup, run: Run, event: Event) -> str | None:
         if type(event) is Decided:
-            return accept(run, event.decision, setup.policy)
+            return accept(run, event.decision, setup.policy, setup.box)
         if isinstance(event, DecisionFailed):
             return reject(run, event)
         if isinstance(event, Waited):
@@ -125,8 +125,8 @@ class CallOnly:
             call = settle(run, setup.box, answer, setup.policy.redecide)
             if call is None:
                 raise WrongEvent(f"run {run.id!r} has no open call {answer.call_id!r}; it waits for {_waiting(run)}")
-            if call.result_class is ResultClass.FATAL:
-                _skip_rest(run, call)
+            if call.ok is None or call.result_class is ResultClass.FATAL:
+                _skip_after_fatal(run)
             return self._after(setup, run)
         if kind is Waited:
             return self._after(setup, run)
@@ -278,11 +278,12 @@ def skip_late(run: Run) -> None:
             refuse(run, call, f"skipped:{run.closed[0].reason.value}", "the time for calls is used up")
 
 
-def _skip_rest(run: Run, fatal: Call) -> None:
-    """After a fatal result nothing of the turn begins any more."""
-    for call in run.open_calls:
+def _skip_after_fatal(run: Run) -> None:
+    """After a fatal result nothing of the turn begins any more, no other try either."""
+    fatal = next((call for call in run.open_calls if call.result_class is ResultClass.FATAL), None)
+    for call in run.open_calls if fatal is not None else ():
         if call.ok is None and not call.started and not call.leader:
-            refuse(run, call, "skipped:fatal", f"{fatal.id} reported a fatal result")
+            refuse(run, call, "skipped:fatal", "a call of the turn had a fatal result")
 
 
 def unexpected(run: Run, event: Any, wanted: str) -> WrongEvent:

@@ -71,6 +71,8 @@ def make_tool(fn: Callable[..., Any], **declared: Any) -> Tool:
     name = declared.pop("name", None)
     if name is None:
         name = _name_of(fn)
+    if not callable(fn):
+        raise ContractError(f"tool {name!r}: its body is {short(fn, 60)}; give a function")
     unknown = sorted(set(declared) - DECLARED - {"args", "returns"}, key=str)
     if unknown:
         fields = ", ".join(sorted(DECLARED))
