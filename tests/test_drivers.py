@@ -21,7 +21,14 @@ from fsm_agent.host.memory import Remembered, TtlMemory
 
 SOON = 0.15
 LONG = 20.0
-FREE = Limits.off(max_turns=20)
+
+
+def off(**named: Any) -> Limits:
+    """Nothing but steps bounds a run, and what is named."""
+    return Limits.off(**{"max_steps": 50_000, **named})
+
+
+FREE = off(max_turns=20)
 
 
 @pytest.fixture
@@ -119,7 +126,7 @@ def raiser(error: BaseException) -> Callable[[Any], Any]:
 @both
 @pytest.mark.parametrize("verify", [*map(raiser, FAILURES), *(lambda ask, value=value: value for value in [*NONSENSE[:2], None, 1, "done", False])])
 def test_a_verifier_that_raises_or_gives_no_verdict_said_no(drive: Drive, verify: Any) -> None:
-    answer = drive(agent(tool("t", lambda: 1), verify=verify, limits=Limits.off(max_turns=9, max_verify_rounds=2)))
+    answer = drive(agent(tool("t", lambda: 1), verify=verify, limits=off(max_turns=9, max_verify_rounds=2)))
 
     assert (answer.stop_reason, answer.status) == ("unverified", "partial")
     assert answer.run is not None
@@ -129,7 +136,7 @@ def test_a_verifier_that_raises_or_gives_no_verdict_said_no(drive: Drive, verify
 @both
 @pytest.mark.parametrize("close", [*map(raiser, FAILURES), *(lambda ask, value=value: value for value in [5, None, [], b"text"])])
 def test_a_closer_that_raises_or_gives_no_text_leaves_the_text_to_the_template(drive: Drive, close: Any) -> None:
-    closing = agent(tool("t", lambda: "found"), decide=lambda ask: ToolCall("t"), close=close, limits=Limits.off(max_turns=9, max_tool_calls=2))
+    closing = agent(tool("t", lambda: "found"), decide=lambda ask: ToolCall("t"), close=close, limits=off(max_turns=9, max_tool_calls=2))
     answer = drive(closing)
 
     assert answer.stop_reason == "max_tool_calls"
@@ -138,7 +145,7 @@ def test_a_closer_that_raises_or_gives_no_text_leaves_the_text_to_the_template(d
 
 @both
 def test_a_closer_has_the_last_word(drive: Drive) -> None:
-    closing = agent(tool("t", lambda: 1), decide=lambda ask: ToolCall("t"), close=lambda ask: "in short", limits=Limits.off(max_turns=9, max_tool_calls=2))
+    closing = agent(tool("t", lambda: 1), decide=lambda ask: ToolCall("t"), close=lambda ask: "in short", limits=off(max_turns=9, max_tool_calls=2))
 
     assert drive(closing).text.startswith("in short")
 
@@ -155,7 +162,7 @@ def test_an_interrupt_of_a_part_passes_through_and_the_run_goes_on_later(drive: 
             raise error
         return {"decide": "done", "verify": True, "close": "closed"}[part]
 
-    limits = Limits.off(max_turns=3, max_tool_calls=1 if part == "close" else None)
+    limits = off(max_turns=3, max_tool_calls=1 if part == "close" else None)
     calls = lambda ask: ToolCall("t")  # noqa: E731
     one = agent(tool("t", lambda: 1), **{"decide": calls if part == "close" else script(ToolCall("t")), "limits": limits, part: interrupted})
     run = one.start("go")
@@ -169,7 +176,7 @@ def test_an_interrupt_of_a_part_passes_through_and_the_run_goes_on_later(drive: 
     else:
         assert run.stop.reason == "cancelled"
         assert one.resume(run).run is run
-        assert run.stop.reason == ("answered" if part == "verify" else "unverified")
+        assert run.stop.reason == "answered"
 
 
 async def later(value: Any) -> Any:
@@ -189,7 +196,7 @@ def test_coroutine_functions_serve_in_a_loop() -> None:
     async def close(ask: Any) -> Any:
         return await later("closed")
 
-    closing = agent(tool("t", lambda: 1), decide=lambda ask: later(ToolCall("t")), close=close, limits=Limits.off(max_turns=9, max_tool_calls=1))
+    closing = agent(tool("t", lambda: 1), decide=lambda ask: later(ToolCall("t")), close=close, limits=off(max_turns=9, max_tool_calls=1))
     assert tasks(closing).text.startswith("closed")
 
 
@@ -220,7 +227,7 @@ def test_a_sync_run_names_the_async_one_before_anything_is_called(part: str, ins
 @pytest.mark.parametrize("part", ["decide", "verify", "close"])
 @pytest.mark.parametrize("awaitable", [lambda: later("done"), lambda: type("A", (), {"__await__": lambda self: iter(())})()], ids=["coroutine", "object"])
 def test_an_answer_that_has_to_be_awaited_is_a_failure_of_a_sync_run(part: str, awaitable: Any) -> None:
-    limits = Limits.off(max_turns=4, max_verify_rounds=1, max_tool_calls=1)
+    limits = off(max_turns=4, max_verify_rounds=1, max_tool_calls=1)
     one = agent(tool("t", lambda: 1), **{"decide": lambda ask: ToolCall("t"), "limits": limits, part: lambda ask: awaitable()})
     if part == "verify":
         one = agent(tool("t", lambda: 1), limits=limits, verify=lambda ask: awaitable())
@@ -308,6 +315,16 @@ def test_a_run_that_is_over_is_driven_nowhere(drive: Drive) -> None:
 # -- interrupts and cancellation -------------------------------------------------------------------------------------
 
 
+def until_found(turn: Any) -> Callable[[Any], Any]:
+    """A decider that asks for the same until all of the last turn's calls have a result."""
+
+    def decide(ask: Any) -> Any:
+        last = [call for call in ask.run.calls if call.turn == ask.run.turns]
+        return "done" if last and all(call.ok for call in last) else turn
+
+    return decide
+
+
 @both
 @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
 @pytest.mark.parametrize("timeout", [None, LONG], ids=["here", "in its time"])
@@ -328,7 +345,8 @@ def test_a_bodys_interrupt_passes_through_and_leaves_the_run_cancelled_and_resum
         return body()
 
     fn = abody if asynchronous else body
-    one = agent(tool("t", fn, timeout_s=timeout), tool("u", lambda: "beside"), decide=script([ToolCall("t"), *[ToolCall("u")] * beside]))
+    turn = [ToolCall("t"), *[ToolCall("u")] * beside]
+    one = agent(tool("t", fn, timeout_s=timeout), tool("u", lambda: "beside"), decide=until_found(turn))
     run = one.start("go")
     with pytest.raises(error):
         drive(one, run)
@@ -337,7 +355,7 @@ def test_a_bodys_interrupt_passes_through_and_leaves_the_run_cancelled_and_resum
     assert (run.stop.reason, run.stop.detail, run.driven) == ("cancelled", "the drive was interrupted", False)
     assert run.calls[0].error == "cancelled"
     answer = one.resume(run)
-    assert calls_of(answer)[0] == ("t", "second")
+    assert ("t", "second") in calls_of(answer)
     assert (answer.ok, len(ran)) == (True, 2)
 
 
@@ -370,13 +388,13 @@ async def cancelled_in(part: str, how: Callable[[Awaitable[Any]], Awaitable[Any]
         return value
 
     async def decide(ask: Any) -> Any:
-        turn = ToolCall("t") if ask.run.turns == 0 else "done"
+        turn = until_found(ToolCall("t"))(ask)
         return await hang(turn) if part == "decide" else turn
 
     one = Agent(
         [tool("t", (lambda: hang("x")) if part == "left" else hang_of(hang, part))],
         decide,
-        limits=Limits.off(max_turns=9, deadline_s=LONG if part == "timed" else None),
+        limits=off(max_turns=9, deadline_s=LONG if part == "timed" else None),
         verify=(lambda ask: hang(True)) if part == "verify" else None,
     )
     run = one.start("go")
@@ -424,7 +442,8 @@ def test_the_hosts_cancellation_reaches_the_caller_and_the_run_goes_on_later(par
     _, run, came_back, reason = asyncio.run(cancelled())
     assert (came_back, reason) == (error, "cancelled")
     assert run.stop is not None
-    assert (run.stop.reason, [call.ok for call in run.calls]) == ("answered", [True])
+    assert (run.stop.reason, run.calls[-1].value) == ("answered", "x")
+    assert [call.error for call in run.calls[:-1]] == ["cancelled"] * (part in ("tool", "timed", "left"))
 
 
 def test_a_drive_that_is_closed_leaves_its_run_cancelled() -> None:
@@ -483,7 +502,7 @@ def test_a_late_result_never_reaches_trace_memory_or_breaker(drive: Drive, async
 
 @both
 def test_what_is_left_of_the_deadline_bounds_a_body(drive: Drive, gate: threading.Event) -> None:
-    one = agent(tool("t", gate.wait, timeout_s=LONG), limits=Limits.off(max_turns=9, deadline_s=0.2), clock=None)
+    one = agent(tool("t", gate.wait, timeout_s=LONG), limits=off(max_turns=9, deadline_s=0.2), clock=None)
     answer = drive(one)
 
     assert calls_of(answer) == [("t", "raised:TimeoutError")]
@@ -530,7 +549,8 @@ class Standing(ScriptedClock):
 def test_a_wait_comes_to_an_end_on_a_clock_that_stands_still(drive: Drive) -> None:
     answer = drive(agent(tool("t", lambda: (_ for _ in ()).throw(ConnectionError()), retry=Retry(attempts=3, backoff_s=(5.0,))), clock=Standing()))
 
-    assert (answer.usage["waited_s"], answer.usage["body_runs"]) == (10.0, 3)
+    # Two waits between three tries, and one before the next turn.
+    assert (answer.usage["waited_s"], answer.usage["body_runs"]) == (15.0, 3)
 
 
 @both
@@ -569,7 +589,7 @@ def test_time_that_runs_out_between_two_calls_settles_each_of_them_once(drive: D
     tools = [tool(name, lambda: "new", breaker=BreakerPolicy(failures=1)) for name in "abc"]
     one = agent(
         *tools, decide=script([ToolCall(name) for name in "abc"]), clock=clock, memory=Slow(clock, seconds, found), ttl_s=60.0,
-        limits=Limits.off(max_turns=9, deadline_s=10.0, reserve_s=1.0),
+        limits=off(max_turns=9, deadline_s=10.0, reserve_s=1.0),
     )  # fmt: skip
     run = one.start("go")
     drive(one, run)
@@ -619,14 +639,14 @@ def test_a_memory_that_raises_gives_its_tickets_back_and_loses_nothing(drive: Dr
     memory, ran = Broken(), []
     one = agent(
         tool("a", lambda: ran.append("a") or 1, breaker=BreakerPolicy(failures=1)), tool("b", lambda: 2), memory=memory, ttl_s=60.0,
-        decide=script([ToolCall("a"), ToolCall("b")]),
+        decide=until_found([ToolCall("a"), ToolCall("b")]),
     )  # fmt: skip
     run = one.start("go")
     with pytest.raises(OSError, match="no memory"):
         drive(one, run)
     assert ran == []
     memory.broken = False
-    assert calls_of(one.resume(run)) == [("a", 1), ("b", 2)]
+    assert calls_of(one.resume(run))[-2:] == [("a", 1), ("b", 2)]
 
 
 # -- calls beside each other -----------------------------------------------------------------------------------------
@@ -671,7 +691,7 @@ def test_no_more_bodies_run_at_once_than_max_parallel(drive: Drive, most: int) -
             inside[0] -= 1
         return n
 
-    drive(agent(tool("t", body), decide=script([ToolCall("t", {"n": n}) for n in range(4)]), limits=Limits.off(max_turns=9, max_parallel=most)))
+    drive(agent(tool("t", body), decide=script([ToolCall("t", {"n": n}) for n in range(4)]), limits=off(max_turns=9, max_parallel=most)))
     assert seen == [most]
 
 
@@ -806,7 +826,7 @@ def test_ten_thousand_steps_of_one_run_work_and_the_run_ends() -> None:
     one = Agent(
         [tool("t", lambda n: n)],
         lambda ask: ToolCall("t", {"n": ask.run.turns}),
-        limits=Limits.off(max_turns=10_000),
+        limits=off(max_turns=10_000),
         policy=Policy(reserve_answer=False),
         clock=ScriptedClock(),
     )

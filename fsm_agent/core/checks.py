@@ -12,8 +12,9 @@ from collections.abc import Callable, Iterable, Sequence
 import attrs
 
 from fsm_agent.core.errors import TableError
-from fsm_agent.core.guards import Spending, spendings
+from fsm_agent.core.guards import AllOf, Guard, Spending, spendings
 from fsm_agent.core.limits import Limits
+from fsm_agent.core.run import Run
 from fsm_agent.core.table import Row, Table
 
 
@@ -25,6 +26,7 @@ def check_table(table: Table) -> None:
 
 def check_bounds(table: Table, limits: Limits) -> None:
     """Refuse a machine with a cycle that the limits in force leave unbounded; raises TableError naming it and the mend."""
+    _check_spendings(table, limits)
     cycle = unbounded_cycle(table, limits)
     if cycle is None:
         return
@@ -35,12 +37,21 @@ def check_bounds(table: Table, limits: Limits) -> None:
 
 
 def _mends(table: Table, limits: Limits, cycle: list[Row]) -> list[str]:
-    """The limits that would bound this cycle if they were set."""
-    known = {field.name for field in attrs.fields(Limits)}
-    guards = {part.limit for row in cycle for guard in row.guards for part in spendings(guard)}
-    return sorted(
-        name for name in guards & known if unbounded_cycle(table, attrs.evolve(limits, **{name: 1})) != cycle
-    )
+    """The limits that are off and, set alone, would bound this cycle."""
+    off = {s.limit for row in cycle for guard in row.guards for s in spendings(guard) if getattr(limits, s.limit) is None}
+    return [name for name in sorted(off) if _endless(table, attrs.evolve(limits, **{name: 1}), cycle, frozenset()) is None]
+
+
+def _check_spendings(table: Table, limits: Limits) -> None:
+    fields = attrs.fields_dict(Run)
+    for row in table.rows:
+        for part in (part for guard in row.guards for part in spendings(guard)):
+            for name in (part.limit, part.bound):
+                if name and not hasattr(limits, name):
+                    known = ", ".join(attrs.fields_dict(type(limits)))
+                    raise TableError(f"row {row}: {part.name} compares with {name!r}, which is no limit; there are {known}")
+            if part.counter in fields and type(fields[part.counter].default) not in (int, float):
+                raise TableError(f"row {row}: {part.name} counts {part.counter!r}, which is no number of a run; name a counter")
 
 
 def _check_own_names(table: Table) -> None:
@@ -86,12 +97,17 @@ def _check_outcomes(table: Table) -> None:
 
 
 def _check_order(table: Table) -> None:
-    for row in table.rows:
-        for earlier in table.rows_of(row.source, row.outcome):
-            if earlier is row:
-                break
-            if {guard.name for guard in earlier.guards} <= {guard.name for guard in row.guards}:
+    for at, row in enumerate(table.rows):
+        for earlier in table.rows[:at]:
+            if (earlier.source, earlier.outcome) != (row.source, row.outcome):
+                continue
+            if _names(earlier.guards) <= _names(row.guards):
                 raise TableError(f"row {row} can never win: {earlier} comes first and is open whenever it is; drop or reorder one")
+
+
+def _names(guards: Iterable[Guard]) -> set[str]:
+    """What must be open for these to be: a guard of several parts is open when they are."""
+    return {name for g in guards for name in (_names(g.guards) if isinstance(g, AllOf) else (g.name,))}
 
 
 def _check_reach(table: Table) -> None:
@@ -123,8 +139,8 @@ def _spread(seeds: Iterable[str], edges: dict[str, set[str]]) -> set[str]:
 CHECKS: tuple[tuple[str, Callable[[Table], None]], ...] = (
     ("every state has a name of its own", _check_own_names),
     ("every state and kind of work that is named is there", _check_known),
-    ("every outcome has rows, the last of them unguarded", _check_outcomes),
     ("every row can win", _check_order),
+    ("every outcome has rows, the last of them unguarded", _check_outcomes),
     ("every state can be reached, and can reach a final one", _check_reach),
 )
 """The checks of a table, each with the sentence it proves, in the order in which they rely on each other."""
@@ -137,21 +153,23 @@ def unbounded_cycle(table: Table, limits: Limits) -> list[Row] | None:
 
 def _endless(table: Table, limits: Limits, rows: Sequence[Row], frozen: frozenset[str]) -> list[Row] | None:
     for part in _strong_parts(rows):
-        if not any(_part_is_safe(table, limits, part, frozen, counter) for counter in _counters(limits, part, frozen)):
+        counter = _splitting(table, limits, part, frozen)
+        if counter is None:
             return _one_cycle(part)
+        unguarded = [row for row in part if counter not in {s.counter for s in _limited(limits, row, frozen)}]
+        unspent = [row for row in part if counter not in _sure(table, row)]
+        found = _endless(table, limits, unguarded, frozen) or _endless(table, limits, unspent, frozen | {counter})
+        if found is not None:
+            return found
     return None
 
 
-def _part_is_safe(table: Table, limits: Limits, part: list[Row], frozen: frozenset[str], counter: str) -> bool:
-    spending = [row for row in part if counter in _sure(table, row)]
-    if not spending:
-        return False
-    unguarded = [row for row in part if counter not in {s.counter for s in _limited(limits, row, frozen)}]
-    unspent = [row for row in part if row not in spending]
-    return (
-        _endless(table, limits, unguarded, frozen) is None
-        and _endless(table, limits, unspent, frozen | {counter}) is None
-    )
+def _splitting(table: Table, limits: Limits, part: list[Row], frozen: frozenset[str]) -> str | None:
+    """A limited counter that parts the rows: one that they spend, or one within which another of their counters counts."""
+    spent = {name for row in part for name in _sure(table, row)}
+    within = {s.within for row in part for guard in row.guards for s in spendings(guard)}
+    limited = {s.counter for row in part for s in _limited(limits, row, frozen)}
+    return min(((spent | within) & limited) - frozen, default=None)
 
 
 def _sure(table: Table, row: Row) -> set[str]:
@@ -162,10 +180,6 @@ def _limited(limits: Limits, row: Row, frozen: frozenset[str]) -> list[Spending]
     """The row's spending guards that have a limit and, if they count within another counter, that one frozen."""
     found = [part for guard in row.guards for part in spendings(guard)]
     return [s for s in found if getattr(limits, s.bound or s.limit, None) is not None and (not s.within or s.within in frozen)]
-
-
-def _counters(limits: Limits, part: list[Row], frozen: frozenset[str]) -> list[str]:
-    return sorted({s.counter for row in part for s in _limited(limits, row, frozen)})
 
 
 def _strong_parts(rows: Sequence[Row]) -> list[list[Row]]:

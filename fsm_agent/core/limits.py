@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
+import sys
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import attrs
 
 from fsm_agent.core.errors import LimitsError
+
+# The largest float: a larger whole number cannot be compared with the seconds of a clock.
+_LARGEST = sys.float_info.max
+
+
+# The key of a mapping of tool to number under which every other tool stands.
+_OTHERS = "*"
 
 
 def _whole(least: int) -> Any:
@@ -24,7 +31,7 @@ def _whole(least: int) -> Any:
 def _amount(_: Limits, attribute: attrs.Attribute[Any], value: object) -> None:
     if value is None:
         return
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value < 0:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= _LARGEST:
         raise LimitsError(f"Limits.{attribute.name} is {_said(value)}; give a finite number from 0, or None for no limit")
 
 
@@ -95,7 +102,7 @@ class Limits:
     def for_tool(self, tool: str) -> int | None:
         """How many admitted calls one tool may have, or None."""
         figure = self.max_same_tool_calls
-        return figure.get(tool) if isinstance(figure, Mapping) else figure
+        return figure.get(tool, figure.get(_OTHERS)) if isinstance(figure, Mapping) else figure
 
     @classmethod
     def off(cls, **named: Any) -> Limits:
@@ -136,24 +143,36 @@ class Limits:
 
         `max_same_tool_calls` takes a number or a mapping; a mapping is laid over the figures in force.
         """
+        if not isinstance(changes, Mapping):
+            raise LimitsError(f"a raise is a mapping of limit to figure, not {_said(changes)}")
         known = {field.name for field in attrs.fields(Limits)}
         merged: dict[str, Any] = {}
         for name, value in changes.items():
             if name not in known:
-                raise LimitsError(f"Limits has no field {name!r}; it has {', '.join(sorted(known))}")
+                raise LimitsError(f"Limits has no field {_said(name)}; it has {', '.join(sorted(known))}")
             merged[name] = self._merged(value) if name == "max_same_tool_calls" else value
         new = attrs.evolve(self, **merged)
         for name in merged:
-            if name not in ("max_same_tool_calls", "min_evidence", "reserve_s"):
-                self._refuse_lower(new, name)
+            if name == "max_same_tool_calls":
+                for tool in {_OTHERS, *_tools(self), *_tools(new)}:
+                    _refuse_lower(name, self.for_tool(tool), new.for_tool(tool))
+            elif name not in ("min_evidence", "reserve_s"):
+                _refuse_lower(name, getattr(self, name), getattr(new, name))
         return new
 
-    def _refuse_lower(self, new: Limits, name: str) -> None:
-        before, after = attrs.asdict(self, recurse=False)[name], attrs.asdict(new, recurse=False)[name]
-        if after is not None and (before is None or after < before):
-            raise LimitsError(f"Limits.{name} would fall from {before} to {after}; a run in progress can only be given more")
-
     def _merged(self, value: Any) -> Any:
-        if isinstance(value, Mapping) and isinstance(self.max_same_tool_calls, Mapping):
-            return {**self.max_same_tool_calls, **value}
-        return value
+        if not isinstance(value, Mapping):
+            return value
+        before = self.max_same_tool_calls
+        return {**(before if isinstance(before, Mapping) else {_OTHERS: before}), **value}
+
+
+def _tools(limits: Limits) -> Iterable[str]:
+    figure = limits.max_same_tool_calls
+    return figure if isinstance(figure, Mapping) else ()
+
+
+def _refuse_lower(name: str, before: float | None, after: float | None) -> None:
+    if after is not None and (before is None or after < before):
+        was = "None" if before is None else _said(before)
+        raise LimitsError(f"Limits.{name} would fall from {was} to {_said(after)}; a run in progress can only be given more")

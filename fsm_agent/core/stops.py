@@ -52,7 +52,15 @@ def closed_guard(run: Run, guard: Spending) -> ClosedGuard:
 
 def closed_among(run: Run, guards: Iterable[Guard]) -> list[ClosedGuard]:
     """The records of all spending guards among these that are closed, in their order."""
-    return [closed_guard(run, part) for guard in guards for part in spendings(guard) if not part(run)]
+    return [closed_guard(run, part) for guard in guards for part in spendings(guard) if _is_closed(part, run)]
+
+
+def _is_closed(part: Spending, run: Run) -> bool:
+    try:
+        return not part(run)
+    except Exception:
+        # A counter of the user's own that is no number closes its rows, and there is no figure to explain it by.
+        return False
 
 
 def note_closed(run: Run, guards: Iterable[Guard]) -> None:

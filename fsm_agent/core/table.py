@@ -15,6 +15,7 @@ import attrs
 
 from fsm_agent.core.errors import TableError
 from fsm_agent.core.guards import Guard, spendings
+from fsm_agent.core.plain import short
 
 
 @attrs.frozen(kw_only=True)
@@ -67,11 +68,23 @@ def state_name(state: Any) -> str:
     """
     name = state.value if isinstance(state, Enum) and isinstance(state, str) else state.name if isinstance(state, Enum) else state
     if not isinstance(name, str) or not name:
-        raise TableError(f"{state!r:.60} cannot name a state; give a non-empty text or an enum member")
+        raise TableError(f"{short(state, 60)} cannot name a state; give a non-empty text or an enum member")
     return str(name)
 
 
+def _listed(parts: Any, what: str, kind: type | None = None) -> tuple[Any, ...]:
+    if isinstance(parts, str) or not isinstance(parts, Iterable):
+        raise TableError(f"the {what} are a list, not {short(parts, 60)}")
+    found = tuple(parts)
+    for part in found:
+        if kind is not None and not isinstance(part, kind):
+            raise TableError(f"{short(part, 60)} stands among the {what}; give a {kind.__name__}")
+    return found
+
+
 def _tool_names(names: Iterable[str] | None) -> frozenset[str] | None:
+    if isinstance(names, str):
+        raise TableError(f"the tools of a state are a list of names or None, not the text {names!r:.60}")
     return None if names is None else frozenset(names)
 
 
@@ -93,11 +106,15 @@ class State:
 
 
 def _guards(guards: Iterable[Guard]) -> tuple[Guard, ...]:
-    return tuple(guards)
+    found = _listed(guards, "guards of a row")
+    for guard in found:
+        if not (callable(guard) and isinstance(getattr(guard, "name", None), str)):
+            raise TableError(f"{short(guard, 60)} is no guard; give Opaque(name, function)")
+    return found
 
 
 def _counters(names: Iterable[str]) -> tuple[str, ...]:
-    return tuple(names)
+    return _listed(names, "counters that a row spends")
 
 
 @attrs.frozen
@@ -120,11 +137,11 @@ class Row:
 
 
 def _states(states: Iterable[State]) -> tuple[State, ...]:
-    return tuple(states)
+    return _listed(states, "states of a machine", State)
 
 
 def _rows(rows: Iterable[Row]) -> tuple[Row, ...]:
-    return tuple(rows)
+    return _listed(rows, "rows of a machine", Row)
 
 
 def _with_own(kinds: Mapping[str, Kind]) -> Mapping[str, Kind]:
