@@ -628,8 +628,8 @@ BROKEN = {
     "twice": (Table(name="t", initial="a", states=[_A, _A, _B], rows=_OUT), 0, "has the state 'a' twice"),
     "nowhere": (Table(name="t", initial="x", states=[_A, _B], rows=_OUT), 1, "starts in 'x'"),
     "no_work": (Table(name="t", initial="a", states=[State("a", work="nap"), _B], rows=_OUT), 1, "does 'nap'"),
-    "no_row": (Table(name="t", initial="a", states=[_A, _B], rows=_OUT[:-1]), 2, "may report 'stopped'"),
-    "shadowed": (Table(name="t", initial="a", states=[_A, _B], rows=[*_OUT, Row("a", "called", "b")]), 3, "can never win"),
+    "no_row": (Table(name="t", initial="a", states=[_A, _B], rows=_OUT[:-1]), 3, "may report 'stopped'"),
+    "shadowed": (Table(name="t", initial="a", states=[_A, _B], rows=[*_OUT, Row("a", "called", "b")]), 2, "can never win"),
     "alone": (Table(name="t", initial="a", states=[_A, _B, State("c", work="answer")], rows=_OUT), 4, "cannot be reached"),
     "spin": (Table(name="t", initial="a", states=[_A, _B], rows=_SPIN), 5, "no limit in force bounds the cycle a -> a"),
 }

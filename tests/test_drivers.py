@@ -11,9 +11,10 @@ from typing import Any
 import attrs
 import pytest
 
-from fsm_agent import Agent, Judgement, Limits, Policy, Retry, Run, ToolCall, ToolContext, Verdict
+from fsm_agent import Agent, Decision, Judgement, Limits, Policy, Retry, Run, ToolCall, ToolContext, Verdict
 from fsm_agent.core.answers import Answer
 from fsm_agent.core.errors import RunBusy, RunError
+from fsm_agent.core.events import Decided
 from fsm_agent.core.tools import BreakerPolicy, Tool
 from fsm_agent.host.breaker import BreakerState
 from fsm_agent.host.clock import ScriptedClock
@@ -647,6 +648,42 @@ def test_a_memory_that_raises_gives_its_tickets_back_and_loses_nothing(drive: Dr
     assert ran == []
     memory.broken = False
     assert calls_of(one.resume(run))[-2:] == [("a", 1), ("b", 2)]
+
+
+@both
+def test_what_a_memory_raises_when_the_run_is_over_changes_nothing_any_more(drive: Drive) -> None:
+    class Full(TtlMemory):
+        def put(self, key: str, scope: str, value: Remembered) -> None:
+            raise OSError("full")
+
+    one = agent(tool("t", lambda: 1), memory=Full(), ttl_s=60.0, limits=off(max_turns=1))
+    run = one.start("go")
+    with pytest.raises(OSError, match="full"):
+        drive(one, run)
+
+    assert run.stop is not None
+    assert (run.stop.reason, calls_of(drive(one, run)), run.driven) == ("max_turns", [("t", 1)], False)
+
+
+@both
+@pytest.mark.parametrize(("effect", "tries", "error"), [("pure", 2, ""), ("idempotent", 2, ""), ("undeclared", 1, "unknown_outcome"), ("at_most_once", 1, "unknown_outcome")])
+def test_a_call_whose_driver_is_gone_is_begun_again_only_where_that_does_no_harm(drive: Drive, effect: str, tries: int, error: str) -> None:
+    ran: list[str] = []
+
+    def body(context: ToolContext) -> str:
+        ran.append(context.idempotency_key)
+        return "x"
+
+    one = agent(tool("t", body, effect=effect, context_parameter="context"), tool("u", lambda: "y"), decide=script([ToolCall("u"), ToolCall("t")]))
+    crashed = one.start("go", run_id="r1")
+    one.engine.tell(crashed, Decided(Decision(calls=(ToolCall("t"), ToolCall("u")))))
+    first = crashed.open_calls[:1]
+    one.engine.begin(crashed, first)
+    ran.append("r1:call-1")
+    answer = drive(one, one.load(one.save(crashed)))
+
+    assert ran == ["r1:call-1"] * tries
+    assert calls_of(answer) == [("t", error or "x"), ("u", "y")]
 
 
 # -- calls beside each other -----------------------------------------------------------------------------------------

@@ -50,16 +50,19 @@ def test_a_final_text_ends_the_run_and_the_calls_beside_its_stop_get_a_skipped_r
 
 
 def test_a_call_carries_what_was_said_of_it() -> None:
-    hand = Hand().decides(ToolCall("look", {"q": 1}, "id", "find x", "because"))
-    call = hand.effect.calls[0]
-    assert (call.id, call.tool, call.args, call.intent, call.reason, call.turn) == ("id", "look", {"q": 1}, "find x", "because", 1)
+    call = Hand().decides(ToolCall("look", {"q": 1}, "id", "find x", "because")).effect.calls[0]
+    assert (call.id, call.tool, call.args, call.turn) == ("id", "look", {"q": 1}, 1)
+    assert (call.intent, call.reason) == ("find x", "because")
 
 
 @pytest.mark.parametrize("citations", [(), ("c1",), ("look",)])
 @pytest.mark.parametrize("question", [None, "which one?"])
 @pytest.mark.parametrize("text", ["done", None])
-def test_a_final_decision_has_a_text_or_one_question_and_citations(citations: tuple[str, ...], question: str | None, text: str | None) -> None:
-    hand = Hand(limits=off(max_invalid_decisions=0)).asks("look").gives("c1").decides(text=text, question=question, citations=citations)
+def test_a_final_decision_has_a_text_or_one_question_and_citations(
+    citations: tuple[str, ...], question: str | None, text: str | None
+) -> None:
+    hand = Hand(limits=off(max_invalid_decisions=0)).asks("look").gives("c1")
+    hand.decides(text=text, question=question, citations=citations)
     answer = answer_of(hand.run)
     assert answer is not None
     if text or question:
@@ -128,7 +131,7 @@ def test_a_nameless_call_beside_a_text_is_skipped(call: ToolCall) -> None:
 
 @pytest.mark.parametrize("calls", [None, 7, ["look"], [None], [LOOK, "look"], "look"], ids=range(6))
 def test_what_are_no_calls_at_all_is_malformed(calls: Any) -> None:
-    agent = Agent([a_tool()], ScriptedDecider([Decision(calls=calls), "done"]))
+    agent = Agent([a_tool()], ScriptedDecider([Decision(calls=calls), "done"]), limits=off())
     answer = agent.run("find x")
     assert answer.ok
     assert answer.run is not None
@@ -143,7 +146,7 @@ KINDS: dict[str, tuple[Any, Any, StopReason]] = {
     "empty stop": (Decision(finish="stop"), {}, StopReason.MODEL_EMPTY),
     "length": (Decision(calls=(LOOK,), finish="length"), {"length": "continue"}, StopReason.TRUNCATED),
     "max_tokens": (Decision(finish="max_tokens"), {"length": "continue"}, StopReason.TRUNCATED),
-    "content_filter": (Decision(text="so far", finish="content_filter"), {"content_filter": "continue"}, StopReason.CONTENT_FILTER),
+    "filter": (Decision(text="so far", finish="content_filter"), {"content_filter": "continue"}, StopReason.CONTENT_FILTER),
     "refusal": (Decision(finish="refusal"), {"refusal": "continue"}, StopReason.CONTENT_FILTER),
 }
 EVERY_KIND = Policy(on_finish={"length": "continue", "content_filter": "continue", "refusal": "continue"})
@@ -210,13 +213,15 @@ def test_a_turn_of_any_kind_is_a_model_turn() -> None:
 # ---- finishes
 
 
-FINISHES = [("length", "length"), ("max_tokens", "length"), ("content_filter", "content_filter"), ("refusal", "refusal"), ("stop", "empty")]
+NAMES = {"length": "length", "max_tokens": "length", "content_filter": "content_filter", "refusal": "refusal", "stop": "empty"}
 
 
-@pytest.mark.parametrize(("finish", "name"), FINISHES)
+@pytest.mark.parametrize(("finish", "name"), list(NAMES.items()))
 @pytest.mark.parametrize("declared", [None, "end", "continue"])
 @pytest.mark.parametrize("other", ["end", "continue"])
-def test_each_kind_of_finish_is_handled_as_declared_for_it_alone(finish: str, name: str, declared: str | None, other: str) -> None:
+def test_each_kind_of_finish_is_handled_as_declared_for_it_alone(
+    finish: str, name: str, declared: str | None, other: str
+) -> None:
     rest = {kind: other for kind in ("length", "content_filter", "refusal", "empty") if kind != name}
     policy = Policy(on_finish=rest if declared is None else {**rest, name: declared})
     hand = Hand(policy=policy).decides(finish=finish)
@@ -237,9 +242,12 @@ def test_each_kind_of_finish_is_handled_as_declared_for_it_alone(finish: str, na
 @pytest.mark.parametrize("finish", sorted(CUT_OFF))
 @pytest.mark.parametrize("text", ["so far", None])
 @pytest.mark.parametrize("then", ["end", "continue"])
-def test_calls_of_a_cut_off_turn_do_not_run_its_text_is_kept_and_it_is_never_a_success(finish: str, text: str | None, then: str) -> None:
+def test_calls_of_a_cut_off_turn_do_not_run_its_text_is_kept_and_it_is_never_a_success(
+    finish: str, text: str | None, then: str
+) -> None:
     policy = Policy(on_finish=dict.fromkeys(("length", "content_filter", "refusal"), then))
-    hand = Hand(policy=policy, limits=off(max_invalid_decisions=0)).decides(LOOK, ToolCall("ghost"), text=text, finish=finish)
+    hand = Hand(policy=policy, limits=off(max_invalid_decisions=0))
+    hand.decides(LOOK, ToolCall("ghost"), text=text, finish=finish)
     reason = StopReason.TRUNCATED if finish in ("length", "max_tokens") else StopReason.CONTENT_FILTER
     assert hand.words == [f"skipped:{reason}"] * 2
     assert (hand.run.emitted_calls, hand.run.tool_calls, hand.run.body_runs) == (2, 0, 0)
@@ -341,7 +349,8 @@ odd_values = st.none() | st.booleans() | st.integers() | st.text(max_size=5) | s
 def test_every_call_of_every_decision_has_exactly_one_result_and_the_run_goes_on_or_says_why(
     calls: list[ToolCall], text: Any, question: str | None, finish: str, policy: Policy
 ) -> None:
-    hand = Hand(a_tool(), limits=off(max_turns=9), policy=policy).decides(*calls, text=text, question=question, finish=finish).plays()
+    hand = Hand(a_tool(), limits=off(max_turns=9), policy=policy)
+    hand.decides(*calls, text=text, question=question, finish=finish).plays()
     assert len(hand.calls) == len(calls)
     assert all(call.ok is not None for call in hand.calls)
     assert (hand.reason is None) is isinstance(hand.effect, Decide)

@@ -431,7 +431,9 @@ def test_a_body_whose_own_task_somebody_cancels_has_failed() -> None:
     assert {event.error for _, event in asyncio.run(run())} == {"CancelledError"}
 
 
-def test_a_listener_that_raises_leaves_no_body_running() -> None:
+@pytest.mark.parametrize("beside", [True, False])
+@pytest.mark.parametrize("error", [LookupError, asyncio.CancelledError])
+def test_a_listener_that_raises_leaves_no_body_running(error: type[BaseException], beside: bool) -> None:
     log: list[str] = []
 
     async def body() -> None:
@@ -442,14 +444,14 @@ def test_a_listener_that_raises_leaves_no_body_running() -> None:
 
     async def run() -> None:
         def told(position: int, event: Any) -> None:
-            raise LookupError
+            raise error
 
-        with pytest.raises(LookupError):
-            await run_in_loop([job(soon), job(body, number=1)], told)
+        with pytest.raises(error):
+            await run_in_loop([job(soon, seconds=LONG), *[job(body, number=1)] * beside], told)
         await asyncio.sleep(0)
 
     asyncio.run(run())
-    assert log == ["cancelled"]
+    assert log == ["cancelled"] * beside
 
 
 def test_a_coroutine_that_is_closed_ends_quietly() -> None:
