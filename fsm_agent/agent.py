@@ -25,7 +25,7 @@ from fsm_agent.core.values import Policy
 from fsm_agent.core.work import WORK
 from fsm_agent.host.breaker import Breakers
 from fsm_agent.host.clock import Clock, SystemClock
-from fsm_agent.host.drivers import Driver
+from fsm_agent.host.drivers import Driver, take
 from fsm_agent.host.memory import Memory
 from fsm_agent.host.ports import Closer, Decider, Host, Verifier
 from fsm_agent.host.tool_forms import toolset
@@ -67,6 +67,10 @@ class Agent:
     ) -> None:
         closer = close if close is not None else _closer_of(decide)
         _check_callable(decide=decide, normalizer=normalizer, verify=verify, close=close)
+        _check_kind(limits=(limits, Limits), policy=(policy, Policy), machine=(machine, Table))
+        _check_kind(memory=(memory, Memory), clock=(clock, Clock))
+        if memory is None and (ttl_s or negative_ttl_s):
+            raise BuildError("a TTL is given and no memory; pass memory=TtlMemory(), or leave the TTL out")
         self.engine = Engine(
             Setup(
                 table=machine.allowing(allowed) if allowed else machine,
@@ -112,11 +116,15 @@ class Agent:
         name = run_id if run_id is not None else uuid.uuid4().hex
         if not isinstance(name, str):
             raise RunError(f"run_id is {short(name, 60)}; give a text, or leave it out")
+        _check_kind(limits=(limits, Limits))
         number = seed if seed is not None else zlib.crc32(name.encode(errors="backslashreplace"))
         return self.engine.start(request, run_id=name, limits=limits, scope=scope, seed=number, fields=fields)
 
     def drive(self, run: Run, *, context: Any = None) -> Answer:
-        """Drive a run to its answer; raises RunBusy while another driver has it."""
+        """Drive a run to its answer.
+
+        Raises RunBusy while another driver has it, and RunError where only `adrive` will do.
+        """
         self.driver.drive(run, context)
         return self._answer(run)
 
@@ -128,15 +136,22 @@ class Agent:
     def resume(self, run: Run, *, context: Any = None, **raises: Any) -> Answer:
         """Let a stopped run go on with the limits named raised, to its next answer.
 
-        Raises CannotResume, the run unchanged, when it cannot.
+        Raises CannotResume, the run unchanged, when it cannot, and RunBusy while another driver has it.
         """
-        self.engine.resume(run, raises)
+        self._take_up(run, raises)
         return self.drive(run, context=context)
 
     async def aresume(self, run: Run, *, context: Any = None, **raises: Any) -> Answer:
         """`resume` inside the running event loop."""
-        self.engine.resume(run, raises)
+        self._take_up(run, raises)
         return await self.adrive(run, context=context)
+
+    def _take_up(self, run: Run, raises: Mapping[str, Any]) -> None:
+        take(run)
+        try:
+            self.engine.resume(run, raises)
+        finally:
+            run.driven = False
 
     def save(self, run: Run) -> str:
         """A run at any step as strict JSON text; raises SavedRunError for a value that cannot be saved."""
@@ -160,6 +175,12 @@ class Agent:
 def _closer_of(decide: Any) -> Closer | None:
     close = getattr(decide, "close", None)
     return close if callable(close) else None
+
+
+def _check_kind(**parts: tuple[Any, type]) -> None:
+    for name, (part, kind) in parts.items():
+        if part is not None and not isinstance(part, kind):
+            raise BuildError(f"{name} is {short(part, 60)}; give a {kind.__name__}, or leave it out")
 
 
 def _check_callable(**parts: Any) -> None:

@@ -20,10 +20,11 @@ from fsm_agent.core.errors import LimitsError
 from fsm_agent.core.events import CallEvent, Returned
 from fsm_agent.core.keys import call_key, key_args
 from fsm_agent.core.limits import Limits
-from fsm_agent.core.plain import CONTAINERS, plain_copy, short
+from fsm_agent.core.plain import plain_copy, short
 from fsm_agent.core.results import read_value
 from fsm_agent.core.run import Call, Run
 from fsm_agent.core.setup import Setup
+from fsm_agent.core.storable import own_args
 from fsm_agent.core.table import Table
 from fsm_agent.core.tools import Tool
 from fsm_agent.core.turn import Repair
@@ -51,14 +52,19 @@ class Repairs:
 
     names: Mapping[str, str]
     fixes: Mapping[str, Fix]
+    _made: dict[str, tuple[Fix, tuple[str, Repair]]] = attrs.field(init=False, factory=dict)
 
     def get(self, error: str) -> tuple[str, Repair] | None:
         """The repair of an error word, or None when there is none or its name means nothing."""
-        name = self.names.get(error) if isinstance(self.names, Mapping) else None
+        names = self.names
+        name = names.get(error) if type(names) is dict or isinstance(names, Mapping) else None
         fix = self.fixes.get(name) if isinstance(name, str) else None
         if name is None or fix is None:
             return None
-        return name, lambda tool, args, run: fix(tool, args)
+        made = self._made.get(name)
+        if made is None or made[0] is not fix:
+            made = self._made[name] = (fix, (name, lambda tool, args, run: fix(tool, args)))
+        return made[1]
 
 
 @attrs.define(kw_only=True, eq=False)
@@ -201,7 +207,7 @@ class ToolDesk:
             "errors": list(errors),
             "fixes": list(run.fixes),
             "attempts": len(run.tried),
-            "calls": [{"tool": tool, "args": _own(args)} for tool, args in run.tried],
+            "calls": [{"tool": tool, "args": own_args(args)} for tool, args in run.tried],
             "tool_runs": run.body_runs,
         }
 
@@ -319,17 +325,6 @@ def _found_text(value: Any, rows: list[Any]) -> str:
     except Exception:
         # Python writes out no integer of several thousand digits, whatever holds it.
         return f"found: {short(rows)}"
-
-
-def _own(args: Any) -> Any:
-    """Arguments that share no dict or list with the order or with another call."""
-    if type(args) is not dict:
-        return plain_copy(args)
-    own = args.copy()
-    for name, value in args.items():
-        if type(value) in CONTAINERS:
-            own[name] = plain_copy(value)
-    return own
 
 
 def _refused(error: str) -> dict[str, Any]:

@@ -398,14 +398,21 @@ def accepted(table: Table, bounds: Limits) -> bool:
 
 @attrs.frozen
 class Noted:
-    """A kind of work that writes down each outcome and what the run had spent of everything then."""
+    """A kind of work that writes down each row that led to it, and what the run had spent when it was walked."""
 
     work: Work
-    seen: list[tuple[str, str, dict[str, Any]]]
+    table: Table
+    seen: list[tuple[Row, dict[str, int]]]
 
     def enter(self, setup: Setup, run: Run) -> str | None:
         """As the work itself."""
-        return self._note(run, self.work.enter(setup, run))
+        source, outcome = run.came_by
+        if source:
+            # Rows that share both ends claim the same, for their claims are those of the kind of work, so any of them will do.
+            row = next(row for row in self.table.rows_of(source, outcome) if row.target == run.state)
+            counters = {name: getattr(run, name) for name in ("steps", "turns", "attempts", "verify_rounds", "gather_rounds")}
+            self.seen.append((row, {**counters, "tries": sum(call.tries for call in run.open_calls)}))
+        return self.work.enter(setup, run)
 
     def ask(self, setup: Setup, run: Run) -> Effect:
         """As the work itself."""
@@ -413,13 +420,7 @@ class Noted:
 
     def tell(self, setup: Setup, run: Run, event: Event) -> str | None:
         """As the work itself."""
-        return self._note(run, self.work.tell(setup, run, event))
-
-    def _note(self, run: Run, outcome: str | None) -> str | None:
-        if outcome is not None:
-            counters = {name: getattr(run, name) for name in ("steps", "turns", "attempts", "verify_rounds")}
-            self.seen.append((run.state, outcome, counters))
-        return outcome
+        return self.work.tell(setup, run, event)
 
 
 # ---- odd values

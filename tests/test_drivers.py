@@ -628,6 +628,25 @@ def test_a_probe_that_is_interrupted_leaves_its_place_free(drive: Drive, seconds
 
 
 @both
+def test_a_probe_whose_time_ran_out_before_it_began_leaves_its_place_free(drive: Drive) -> None:
+    clock = ScriptedClock()
+    errors = [ValueError()]
+
+    def body() -> str:
+        if errors:
+            raise errors.pop()
+        return "x"
+
+    tools = [tool("a", body, breaker=BreakerPolicy(failures=1, open_s=100.0)), tool("b", lambda: "new")]
+    one = agent(*tools, decide=script([ToolCall("a"), ToolCall("b")]), clock=clock, memory=Slow(clock, 5.0, ("b",)), ttl_s=60.0)
+    drive(one)
+    clock.advance(100.0)
+    answer = drive(one, one.start("go", limits=off(max_turns=9, deadline_s=10.0, reserve_s=1.0)))
+    assert calls_of(answer) == [("a", "skipped:deadline"), ("b", "known")]
+    assert calls_of(drive(one)) == [("a", "x"), ("b", "known")]
+
+
+@both
 def test_a_memory_that_raises_gives_its_tickets_back_and_loses_nothing(drive: Drive) -> None:
     class Broken(TtlMemory):
         broken = True

@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from by_hand import Hand, a_tool, off, says, taking
 from hypothesis import given
 from hypothesis import strategies as st
 
+import fsm_agent
 from fsm_agent.core.redact import MARK, is_sealed, key_form, redacted, sealed, without_secrets
 from fsm_agent.core.replay import replay
 from fsm_agent.core.saving import save
@@ -71,9 +73,14 @@ def test_the_same_text_is_marked_alike_in_every_process() -> None:
         "from fsm_agent.core.redact import redacted;"
         "print(redacted('abcdef bcd efg', {'a','b','c'}, {'a': 'abcd', 'b': 'bcdef', 'c': 'efg'}))"
     )
+    path = str(Path(fsm_agent.__file__).parent.parent)
     runs = {
         subprocess.run(
-            [sys.executable, "-c", code], env={"PYTHONHASHSEED": seed}, capture_output=True, text=True, check=True, cwd="."
+            [sys.executable, "-c", code],
+            env={"PYTHONHASHSEED": seed, "PYTHONPATH": path},
+            capture_output=True,
+            text=True,
+            check=True,
         ).stdout
         for seed in ("1", "2", "3")
     }

@@ -178,6 +178,20 @@ def test_a_change_of_type_is_a_change(before: Any, after: Any) -> None:
     assert type(hand.call("c1").args["n"]) is type(after)
 
 
+class Unequal:
+    def __eq__(self, other: object) -> bool:
+        raise RuntimeError("no comparing")
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def test_values_that_cannot_be_compared_are_told_apart_all_the_same() -> None:
+    value, other = Unequal(), Unequal()
+    for given, batch in ((value, []), (other, ["c1"])):
+        hand = repaired(a_tool(), raised__ValueError=lambda tool, args, run, given=given: (tool, {"n": given}))
+        assert hand.decides(ToolCall("look", {"n": value}, "c1")).fails("c1").batch == batch
+
+
 def test_a_repair_works_on_a_copy_so_arguments_are_never_changed() -> None:
     asked = {"n": 9, "deep": [1]}
     hand = repaired(a_tool(args=taking(n={"type": "int", "max": 3}, deep={"type": "list"})), args__range__n=changing_in_place)

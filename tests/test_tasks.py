@@ -252,6 +252,29 @@ def test_a_body_that_refuses_to_be_cancelled_is_given_up_all_the_same_and_keeps_
     assert not tasks._LEFT_BEHIND
 
 
+def test_a_body_that_was_given_up_and_hangs_on_nothing_else_is_kept_alive() -> None:
+    log: list[str] = []
+
+    async def stubborn() -> None:
+        try:
+            await endless()
+        except asyncio.CancelledError:
+            log.append("refused")
+        try:
+            await asyncio.get_running_loop().create_future()
+        finally:
+            log.append("ended")
+
+    async def run() -> list[str]:
+        await all_of(job(stubborn, seconds=SOON))
+        await asyncio.sleep(0)
+        gc.collect()
+        return list(log)
+
+    assert asyncio.run(run()) == ["refused"]
+    assert (log, len(tasks._LEFT_BEHIND)) == (["refused", "ended"], 0)
+
+
 def test_a_coroutine_that_ends_late_on_being_cancelled_is_late() -> None:
     async def body() -> str:
         try:
@@ -362,7 +385,7 @@ def test_the_hosts_cancellation_reaches_the_body_and_comes_back(seconds: float |
                 await asyncio.sleep(0)
                 log.append("cleaned up")
 
-        return await cancelled(job(body, seconds=seconds, turn=turn and turn()), after=began.wait), log
+        return await cancelled(job(body, seconds=seconds, turn=turn and turn()), after=began.wait), list(log)
 
     assert asyncio.run(run()) == (True, ["cleaned up"])
 

@@ -361,6 +361,17 @@ def test_a_wait_that_would_outlive_the_deadline_or_the_wait_budget_ends_the_run_
     assert isinstance(hand.waits().effect, Decide)
 
 
+def test_of_several_waits_that_end_the_run_the_longest_says_what_lets_it_go_on() -> None:
+    for order in itertools.permutations(((1, 20.0), (2, 40.0), (3, 30.0))):
+        hand = Hand(limits=off(max_wait_s=9.0, max_turns=9)).asks("look", "look", "look").begins()
+        for n, seconds in order:
+            hand.gives(f"c{n}", None, says("RATE_LIMITED", retry_after_s=seconds))
+        stop = hand.run.stop
+        assert stop is not None
+        (closed,) = stop.closed
+        assert (closed.calls, stop.raise_to) == (("c2",), {"max_wait_s": 40.0})
+
+
 def test_waits_add_up_to_the_budget_over_the_run() -> None:
     hand = Hand(a_tool(retry=Retry(attempts=9, backoff_s=[2.0])), limits=off(max_wait_s=5.0)).asks("look")
     for _ in range(2):

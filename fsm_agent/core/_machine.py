@@ -13,6 +13,7 @@ from transitions import Machine as _Machine
 from transitions import MachineError as _MachineError
 from transitions.core import Event as _Event
 from transitions.core import EventData as _EventData
+from transitions.core import Transition as _Transition
 
 from fsm_agent.core.errors import NoRow
 from fsm_agent.core.guards import Guard
@@ -40,21 +41,28 @@ def _condition(guard: Guard) -> _Check:
     return condition
 
 
+class _LeanTransition(_Transition):
+    """A transition that knows the guards which its conditions stand for."""
+
+    guards: tuple[Guard, ...] = ()
+
+
 class _LeanEvent(_Event):
-    """An event without the log calls and repeated look-ups of the stock one."""
+    """An event without the log calls, records and repeated look-ups of the stock one; it asks the guards themselves."""
 
     def trigger(self, model: Any, *args: Any, **kwargs: Any) -> bool:
         rows = self.transitions.get(model.state)
         if rows is None:
             return bool(super().trigger(model, *args, **kwargs))
-        facts: _EventData | None = None
         for row in rows:
-            for condition in row.conditions:
-                if facts is None:
-                    facts = _EventData(self.machine.states[model.state], self, self.machine, model, args, kwargs)
-                    facts.transition = row
-                if cast(_Check, condition.func)(facts) != condition.target:
-                    break
+            for guard in cast(_LeanTransition, row).guards:
+                try:
+                    if guard(model):
+                        continue
+                except Exception:
+                    pass
+                args[0].append(guard)
+                break
             else:
                 model.state = row.dest
                 return True
@@ -69,6 +77,7 @@ class _StockMachine(_Machine):
 
 class _LeanMachine(_StockMachine):
     event_cls = _LeanEvent
+    transition_cls = _LeanTransition
 
 
 class Machine:
@@ -92,6 +101,9 @@ class Machine:
             self._machine.add_transition(
                 _trigger(row.outcome), row.source, row.target, conditions=[_condition(guard) for guard in row.guards]
             )
+            if not stock:
+                made = self._machine.events[_trigger(row.outcome)].transitions[row.source][-1]
+                cast(_LeanTransition, made).guards = row.guards
         self._events = {row.outcome: self._machine.events[_trigger(row.outcome)] for row in table.rows}
 
     def fire(self, run: Run, outcome: str) -> list[Guard]:

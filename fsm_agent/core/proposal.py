@@ -153,6 +153,7 @@ def _malformed(run: Run, why: str, reason: StopReason) -> str:
                 used=run.invalid_decisions, opens_at=run.invalid_decisions, reason=reason,
             )
         )
+        run.trace.append(("guard_closed", run.spent_s, "decisions_usable", reason.value))
         return "stopped"
     return "failed"
 

@@ -6,9 +6,9 @@ from typing import Any
 
 from fsm_agent.core.gate import Toolbox
 from fsm_agent.core.keys import call_key
-from fsm_agent.core.plain import plain_copy
 from fsm_agent.core.redact import seal_tries
 from fsm_agent.core.run import Call, Run
+from fsm_agent.core.storable import own_args
 from fsm_agent.core.tools import Tool
 from fsm_agent.core.turn import Repair, Repairs
 from fsm_agent.core.values import EffectClass, ResultClass
@@ -20,42 +20,56 @@ def plan_repairs(run: Run, box: Toolbox, repairs: Repairs) -> bool:
     A repair is tried once per call, and not when it would change nothing. `run.repair_due` says that one was found, also
     when no attempt is left for it.
     """
+    run.attempts, run.repair_due = 0, False
+    named: list[tuple[Call, tuple[str, Repair]]] = []
+    for call in run.open_calls:
+        call.repair = None
+        repair = repairs.get(call.error) if call.ok is False else None
+        if repair is not None and repair[0] not in call.tried_repairs:
+            named.append((call, repair))
+    if not named or run.closed or any(call.result_class is ResultClass.FATAL for call in run.open_calls):
+        return False
     most = run.limits.max_attempts
     ready: list[tuple[Call, tuple[str, str, Any]]] = []
     spent: list[tuple[Call, tuple[str, str, Any]]] = []
-    ends = bool(run.closed) or any(call.result_class is ResultClass.FATAL for call in run.open_calls)
-    for call in run.open_calls:
-        call.repair = None
-        if call.ok is not False or ends or _begun_for_good(call, box.get(call.tool)):
-            continue
-        named = repairs.get(call.error)
-        if named is None or named[0] in call.tried_repairs:
-            continue
-        changed = _apply(named[1], call, run)
+    for call, (name, function) in named:
+        changed = None if call.body_runs and _only_once(box.get(call.tool)) else _apply(function, call, run)
         if changed is not None:
-            (ready if most is None or call.tries < most else spent).append((call, (named[0], *changed)))
-    for call, repair in ready or spent:
-        call.repair = repair
-    run.attempts = max((call.tries for call, _ in ready or spent), default=0)
-    run.repair_due = bool(ready or spent)
+            (ready if most is None or call.tries < most else spent).append((call, (name, *changed)))
+    for call, planned in ready or spent:
+        call.repair = planned
+        run.attempts = max(run.attempts, call.tries)
+        run.repair_due = True
     return bool(ready)
 
 
-def _begun_for_good(call: Call, tool: Tool | None) -> bool:
-    """Whether a body that must run at most once has begun for this call: it is run no second time, changed or not."""
-    return bool(call.body_runs) and tool is not None and tool.effect is EffectClass.AT_MOST_ONCE
+def _only_once(tool: Tool | None) -> bool:
+    """Whether a body that has begun must not be begun a second time, with changed arguments neither."""
+    return tool is not None and tool.effect is EffectClass.AT_MOST_ONCE
 
 
 def _apply(repair: Repair, call: Call, run: Run) -> tuple[str, Any] | None:
     """The changed tool and arguments, or None where the repair changes nothing, fails or gives something else."""
     try:
-        tool, args = repair(call.tool, plain_copy(call.args), run)  # type: ignore[misc]
+        tool, args = repair(call.tool, own_args(call.args), run)  # type: ignore[misc]
     except Exception:
         # A repair is a function of the host; one that fails has no idea how to mend the call.
         return None
-    if not isinstance(tool, str) or (tool == call.tool and call_key(tool, args) == call_key(tool, call.args)):
+    if not isinstance(tool, str) or (tool == call.tool and _same(tool, args, call.args)):
         return None
     return tool, args
+
+
+def _same(tool: str, changed: Any, args: Any) -> bool:
+    if type(changed) is dict and type(args) is dict and changed.keys() == args.keys():
+        for name, value in changed.items():
+            before = args[name]
+            if value is not before and type(value) is type(before) and type(value) in _SIMPLE and value != before:
+                return False
+    return call_key(tool, changed) == call_key(tool, args)
+
+
+_SIMPLE = frozenset({str, int})
 
 
 def apply_repairs(run: Run) -> bool:

@@ -55,9 +55,10 @@ def read_value(tool: Tool, value: Any, verdict: Verdict | None = None, explain: 
         detail = "; ".join(map(str, tool.returns.faults(value)[:20])) if explain else ""
         empty = ResultClass.EMPTY if fault == "empty" else None
         return _judged(Reading(False, None, f"result:{fault}", detail, empty), verdict)
-    for name, holds in tool.post.items():
-        if not _holds(holds, value):
-            return _judged(Reading(False, None, f"result:{name}", f"the post-condition {name!r} does not hold"), verdict)
+    if tool.post:
+        for name, holds in tool.post.items():
+            if not _holds(holds, value):
+                return _judged(Reading(False, None, f"result:{name}", f"the post-condition {name!r} does not hold"), verdict)
     if verdict is not None:
         return _judged(Reading(True, storable(value)), verdict)
     return Reading(True, storable(value), result_class=class_of(tool, value))

@@ -73,7 +73,7 @@ class ClosedGuard:
         return f"{self.guard}: {self.limit}{whose} is {_figure(self.allowed)}, {_figure(self.used)} used{by}"
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, slots=False)
 class Stop:
     """Why a run ended, and what would let it go on.
 

@@ -125,7 +125,7 @@ def _own_reason(run: Run, table: Table, state: str, outcome: str) -> StopReason:
         return _BY_OUTCOME[outcome]
     if run.draft is not None and run.draft.question:
         return StopReason.QUESTION
-    if run.draft is None and table.state(state).work == "verify" and not run.evidence():
+    if run.draft is None and run.judgement is not None and table.state(state).work == "verify" and not run.evidence():
         # Nothing was said and nothing was found: that nobody objected makes no answer of it (seed 002).
         return StopReason.NO_PROGRESS
     return StopReason.ANSWERED

@@ -78,6 +78,17 @@ def plain_copy(value: Any) -> Any:
         return storable(value) if any(kind is container for container in CONTAINERS) else value
 
 
+def own_args(args: Any) -> Any:
+    """Return a copy of arguments that shares no container with them; a dict of leaves is copied at once. Never raises."""
+    if type(args) is not dict:
+        return plain_copy(args)
+    own = args.copy()
+    for name, value in args.items():
+        if type(value) not in LEAVES:
+            own[name] = plain_copy(value)
+    return own
+
+
 class NotSmall(Exception):
     """A value is no small JSON value; it takes the slower way."""
 

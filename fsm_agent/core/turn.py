@@ -124,7 +124,7 @@ def _settle_body(run: Run, tool: Tool | None, call: Call, event: CallEvent, expl
     ran = True
     if tool is not None and tool.secret:
         _keep_secrets(tool, call, event)
-    if isinstance(event, Returned):
+    if type(event) is Returned:
         reading = _returned(tool, event, explain)
     else:
         assert isinstance(event, Raised)
@@ -136,10 +136,12 @@ def _settle_body(run: Run, tool: Tool | None, call: Call, event: CallEvent, expl
     if tool is not None:
         if tool.secret and reading.detail:
             reading.detail = redacted(reading.detail, tool.secret, call.args)
-        # A body that could not begin is a try as well, or one that never can would be tried for ever.
-        made = call.body_runs if ran else max(call.body_runs, call.tries)
-        if reading.result_class in RETRYABLE and _waits(run, tool, call, reading, made):
-            return
+        kind = reading.result_class
+        if kind is ResultClass.RETRYABLE or kind is ResultClass.RATE_LIMITED:
+            # A body that could not begin is a try as well, or one that never can would be tried for ever.
+            made = call.body_runs if ran else max(call.body_runs, call.tries)
+            if _waits(run, tool, call, reading, made):
+                return
     _finish(run, call, reading)
 
 
@@ -200,10 +202,7 @@ def _waits(run: Run, tool: Tool, call: Call, reading: Reading, made: int) -> boo
     again = made < tool.retry.attempts and (most is None or call.tries < most)
     closed = wait_closes(run, wait, call.id)
     if closed is not None:
-        run.closed.append(closed)
-        # Which of several calls asked first must not matter.
-        run.closed.sort(key=_place_among_closed)
-        run.trace.append(("guard_closed", run.spent_s, closed.guard, closed.reason.value))
+        _close_by_wait(run, closed)
     if closed is not None or not again:
         run.not_before_s = max(run.not_before_s, run.spent_s + wait)
         return False
@@ -215,9 +214,20 @@ def _waits(run: Run, tool: Tool, call: Call, reading: Reading, made: int) -> boo
     return True
 
 
+def _close_by_wait(run: Run, closed: ClosedGuard) -> None:
+    """Note a guard that a wait closes; of several waits the longest says what would open it, whichever asked first."""
+    known = next((one for one in run.closed if one.guard == closed.guard), None)
+    if known is None:
+        run.trace.append(("guard_closed", run.spent_s, closed.guard, closed.reason.value))
+    else:
+        run.closed.remove(known)
+        closed = min(known, closed, key=_place_among_closed)
+    run.closed.append(closed)
+    run.closed.sort(key=_place_among_closed)
+
+
 def _place_among_closed(closed: ClosedGuard) -> tuple[int, float, tuple[str, ...]]:
-    kinds = {"time_left": 1, "waits_left": 2}
-    kind = kinds.get(closed.guard, 0)
+    kind = {"time_left": 1, "waits_left": 2}.get(closed.guard, 0)
     return (kind, -closed.opens_at, closed.calls) if kind else (0, 0.0, ())
 
 

@@ -44,6 +44,7 @@ from fsm_agent.core.turn import fold, next_batch, settle, share_results, waits_u
 from fsm_agent.core.values import Judgement, ResultClass, StopReason, ToolCall
 from fsm_agent.core.verifying import missing_evidence
 
+_OUT_OF_TIME = (StopReason.DEADLINE, StopReason.MAX_WAIT)
 _KINDS = frozenset({list, tuple, dict})
 _CALL_EVENTS = frozenset({Returned, Raised, Reused, CircuitOpen, Lost, Skipped})
 
@@ -184,7 +185,8 @@ class Verify:
     def enter(self, setup: Setup, run: Run) -> str | None:
         run.verify_rounds += 1
         run.judgement = None
-        if run.draft is not None and run.draft.question and not run.draft.text:
+        draft = run.draft
+        if draft is not None and draft.question and not (isinstance(draft.text, str) and draft.text.strip()):
             return "passed"
         lack = missing_evidence(run, setup.required)
         if lack:
@@ -238,8 +240,8 @@ class Answer:
             run.trace.append(("compose_failed", run.spent_s, event.error, event.message))
         else:
             raise unexpected(run, event, "Composed or ComposeFailed")
-        if run.stop is not None:
-            finish(run, run.stop.reason)
+        assert run.stop is not None
+        finish(run, run.stop.reason)
         return None
 
 
@@ -266,16 +268,16 @@ def may_decide(run: Run) -> bool:
 def skip_late(run: Run) -> None:
     """Once the time for work is up, or a wait would outlive it, settle what has not begun."""
     until = run.limits.work_until_s
-    late = until is not None and run.spent_s >= until
-    waits = run.closed and run.closed[0].reason in (StopReason.DEADLINE, StopReason.MAX_WAIT)
-    if not (late or waits):
+    reason = next((guard.reason for guard in run.closed if guard.reason in _OUT_OF_TIME), None)
+    if reason is None and (until is None or run.spent_s < until):
         return
     for call in run.open_calls:
         if call.ok is None and not call.started and not call.leader:
-            if not run.closed:
+            if reason is None:
+                reason = StopReason.DEADLINE
                 run.closed.append(closed_guard(run, time_left))
                 run.trace.append(("guard_closed", run.spent_s, "time_left", "deadline"))
-            refuse(run, call, f"skipped:{run.closed[0].reason.value}", "the time for calls is used up")
+            refuse(run, call, f"skipped:{reason.value}", "the time for calls is used up")
 
 
 def _skip_after_fatal(run: Run) -> None:

@@ -67,12 +67,14 @@ class LiveTools:
     def argument_names(self, name: Any) -> Iterable[str] | None:
         """The arguments that a tool's contract knows, or None when there is no such tool or it has no contract."""
         entry = self._entries.get(name) if type(name) is str else None
+        if entry is None:
+            return None
         args = entry.get("args") if type(entry) is dict or isinstance(entry, Mapping) else None
         if type(args) is not dict and not isinstance(args, Mapping):
             if not isinstance(args, ArgumentsContract):
                 return None
             args = args.json_schema()
-        if is_schema(args):
+        if type(args.get("type")) is str:
             return list(args.get("properties") or ())
         return args
 

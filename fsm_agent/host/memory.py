@@ -26,7 +26,7 @@ _ABSENT = object()
 _MAX_DEPTH = 200
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, slots=False)
 class Remembered:
     """One result as it is remembered.
 

@@ -23,6 +23,7 @@ from fsm_agent.host.memory import Remembered
 from fsm_agent.host.ports import Host, ToolContext
 
 _NO_ARGS: dict[str, Any] = {}
+_FOREVER = float("inf")
 _SCALARS = frozenset({str, int, float, bool, type(None), bytes})
 
 
@@ -159,7 +160,7 @@ def _remember(host: Host, run: Run, performance: Performance, tool: Tool) -> Non
 
 
 def _kept(host: Host, run: Run, call: Call, ttl: float) -> Remembered:
-    ttl_s = None if ttl == float("inf") else ttl
+    ttl_s = None if ttl == _FOREVER else ttl
     return Remembered(
         ok=bool(call.ok),
         value=call.value,

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 import attrs
 
 from fsm_agent.core.effects import Compose, Decide, Judge
+from fsm_agent.core.errors import BuildError
+from fsm_agent.core.figures import finite_seconds
 from fsm_agent.core.values import Decision, Judgement, ToolCall
 from fsm_agent.host.breaker import Breakers
 from fsm_agent.host.clock import Clock
@@ -42,7 +45,8 @@ class Host:
     """The parts of the outside world that calls pass through; shared by runs and safe between threads.
 
     `memory` is opt-in: without it, or without a TTL of the tool or of the host (`ttl_s`, `negative_ttl_s`), nothing is
-    remembered. Without `breakers` no circuit ever opens. Without a `clock` no time passes.
+    remembered. Without `breakers` no circuit ever opens. Without a `clock` no time passes. Raises BuildError for a TTL
+    that is no number of seconds.
     """
 
     clock: Clock | None = None
@@ -50,6 +54,13 @@ class Host:
     ttl_s: float | None = None
     negative_ttl_s: float | None = None
     breakers: Breakers | None = None
+
+    def __attrs_post_init__(self) -> None:
+        for name, seconds in (("ttl_s", self.ttl_s), ("negative_ttl_s", self.negative_ttl_s)):
+            if seconds is None or (type(seconds) is float and seconds == math.inf):
+                continue
+            if finite_seconds(seconds, name) < 0:
+                raise BuildError(f"{name} is {seconds:g}; give seconds from 0, math.inf for good, or None")
 
 
 def as_decision(proposal: Any) -> Decision:

@@ -1,0 +1,572 @@
+"""Laws of every run: it ends, keeps its budgets, answers every call once, runs nothing that its state forbids, and is the same again."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import attrs
+import pytest
+from hypothesis import event, given, settings
+from hypothesis import strategies as st
+from strategies import (
+    NAMES,
+    REPAIRS,
+    Answers,
+    Noted,
+    World,
+    a_setup,
+    accepted,
+    alike,
+    an_engine,
+    hit,
+    limits,
+    machines,
+    off,
+    play,
+    policies,
+    reached,
+    step,
+    the_tools,
+    verdicts,
+    worlds,
+)
+
+from fsm_agent.agent import Agent
+from fsm_agent.core.agent_table import AGENT
+from fsm_agent.core.answers import answer_of
+from fsm_agent.core.effects import CallTools, Decide, Effect, Judge, Wait
+from fsm_agent.core.engine import Engine
+from fsm_agent.core.events import (
+    CallEvent,
+    Composed,
+    ComposeFailed,
+    Decided,
+    DecisionFailed,
+    Judged,
+    Raised,
+    Returned,
+    Started,
+)
+from fsm_agent.core.guards import attempts_left, has_repair, turns_left
+from fsm_agent.core.limits import Limits
+from fsm_agent.core.run import Call, Run
+from fsm_agent.core.saving import load, save
+from fsm_agent.core.table import KINDS, Row, State, Table
+from fsm_agent.core.tools import BreakerPolicy, Outcome, Retry
+from fsm_agent.core.values import Decision, EffectClass, Judgement, Policy, ResultClass, StopReason, ToolCall, Usage, Verdict
+from fsm_agent.core.work import WORK
+from fsm_agent.testing import ScriptedClock, ScriptedDecider
+
+
+def bounded(bounds: Limits) -> Limits:
+    """Limits under which every machine drawn here may be built."""
+    return attrs.evolve(bounds, max_attempts=bounds.max_attempts or 3)
+
+
+@attrs.frozen
+class Asked:
+    """One thing that a run asked for, and what it had spent then."""
+
+    effect: Effect
+    calls: tuple[tuple[str, str, bool], ...]
+    spent_s: float
+    turns: int
+    emitted: int
+    tokens: int
+    cost: float
+
+
+def watched(engine: Engine, run: Run, answers: Answers) -> list[Asked]:
+    """Play a run to its end and note all that it asked for."""
+    asked: list[Asked] = []
+    while (effect := engine.ask(run)) is not None:
+        calls = tuple((call.id, call.tool, call.started) for call in effect.calls) if isinstance(effect, CallTools) else ()
+        asked.append(Asked(effect, calls, run.spent_s, *_recounted(run)))
+        assert len(asked) < 3_000
+        step(engine, run, answers)
+    return asked
+
+
+def _recounted(run: Run) -> tuple[int, int, int, float]:
+    """Turns, calls emitted, tokens and money, counted from what the run was told."""
+    decisions = [told.decision for _, told in run.journal if isinstance(told, Decided)]
+    kinds = (Decided, DecisionFailed, Composed, ComposeFailed)
+    usages = [decision.usage or Usage() for decision in decisions]
+    return (
+        sum(isinstance(told, kinds) for _, told in run.journal),
+        sum(len(decision.calls) for decision in decisions),
+        sum(usage.input_tokens + usage.output_tokens for usage in usages),
+        sum(usage.cost for usage in usages),
+    )
+
+
+def admitted(run: Run) -> list[tuple[str, str]]:
+    return [(subject, detail) for kind, _, subject, detail in run.trace if kind == "call_admitted"]
+
+
+def played(world: World, bounds: Limits, policy: Policy, **parts: Any) -> tuple[Engine, Run, list[Asked]]:
+    engine = an_engine(policy=policy, verifies=True, repairs=REPAIRS, **parts)
+    run = engine.start("x", limits=bounded(bounds))
+    asked = watched(engine, run, world.answers())
+    event(f"ended by {run.stop.reason.value}" if run.stop else "goes on")
+    return engine, run, asked
+
+
+# ---- every run ends
+
+
+@settings(max_examples=250)
+@given(machines(), worlds, limits, policies, st.booleans(), st.booleans())
+def test_a_machine_that_passes_the_checks_ends_whatever_happens(
+    table: Table, world: World, bounds: Limits, policy: Policy, verifies: bool, composes: bool
+) -> None:
+    table, bounds = reached(table), bounded(bounds)
+    if not accepted(table, bounds):
+        event("refused")
+        return
+    engine = an_engine(table=table, limits=bounds, policy=policy, verifies=verifies, composes=composes, repairs=REPAIRS)
+    run = play(engine, engine.start("x"), world.answers())
+    event(f"ended by {run.stop.reason.value}" if run.stop else "goes on")
+    answer = answer_of(run)
+    assert answer is not None
+    assert answer.text.strip()
+    assert run.state in engine.setup.finals
+    assert all(call.ok is not None for call in run.calls)
+    assert not run.open_calls
+
+
+def _rows(name: str, kind: str, **special: Sequence[tuple[Any, ...]]) -> list[Row]:
+    """The rows of a state: the special ones of an outcome, and a last one to the end where all of those are guarded."""
+    made: list[Row] = []
+    for outcome in KINDS[kind].outcomes:
+        rows = special.get(outcome, ())
+        made += [Row(name, outcome, *row) for row in rows]
+        if not rows or len(rows[-1]) > 1:
+            made.append(Row(name, outcome, "end"))
+    return made
+
+
+VERIFYING = Table(
+    "verifying",
+    "gather",
+    (State("gather", work="gather", tools=None), State("check", work="verify"), State("end", work="answer")),
+    [
+        *_rows("gather", "gather", **{name: [("check", (turns_left,))] for name in ("called", "proposed", "no_progress")}),
+        *_rows("check", "verify", insufficient=[("gather",)]),
+    ],
+)
+FAILING = Table(
+    "failing",
+    "pick",
+    (
+        State("pick", work="decide"),
+        State("fetch", work="call", tools=None),
+        State("mend", work="repair"),
+        State("check", work="verify"),
+        State("end", work="answer"),
+    ),
+    [
+        *_rows("pick", "decide", decided=[("fetch",)]),
+        *_rows(
+            "fetch", "call",
+            called=[("pick", (turns_left,))],
+            failed=[("mend", (has_repair, turns_left)), ("check", (attempts_left, turns_left))],
+        ),
+        *_rows("mend", "repair"),
+        *_rows("check", "verify", insufficient=[("fetch",)]),
+    ],
+)  # fmt: skip
+
+
+def _next(run: Run) -> Judged:
+    return Judged(Judgement(decision="need_more", next_action=ToolCall("look", {"q": f"{run.verify_rounds}"})))
+
+
+BODIES: dict[str, Callable[[Run, Call], CallEvent]] = {
+    "finds": hit,
+    "fails": lambda run, call: Raised(call.id, "OSError"),
+    "gets nowhere": lambda run, call: Returned(call.id, run.body_runs, Verdict(result_class=ResultClass.NO_PROGRESS)),
+}
+
+
+@pytest.mark.parametrize("table", [VERIFYING, FAILING, AGENT], ids=lambda table: table.name)
+@pytest.mark.parametrize("body", BODIES)
+def test_a_verifier_that_always_knows_a_next_action_keeps_no_run_going(table: Table, body: str) -> None:
+    """Its actions spend neither turns nor attempts, so these alone bound no machine that goes round by them."""
+    bounds = Limits.off(max_turns=3, max_attempts=3)
+    if accepted(table, bounds):
+        engine = an_engine(table=table, limits=bounds, verifies=True)
+        play(engine, engine.start("x"), Answers(judge=_next, body=BODIES[body]))
+
+
+# ---- budgets, counted again from the trace and the journal
+
+
+@settings(max_examples=80)
+@given(worlds, limits, policies)
+def test_no_turn_begins_without_a_budget_for_it(world: World, bounds: Limits, policy: Policy) -> None:
+    _, run, asked = played(world, bounds, policy)
+    until = run.limits.work_until_s
+    for one in asked:
+        if isinstance(one.effect, Decide):
+            assert run.limits.max_turns is None or one.turns < run.limits.max_turns
+            assert run.limits.max_tokens is None or one.tokens < run.limits.max_tokens
+            assert run.limits.max_cost is None or one.cost < run.limits.max_cost
+            assert until is None or one.spent_s < until
+            first = one is asked[0]
+            assert first or run.limits.stop_after_tool_calls is None or one.emitted < run.limits.stop_after_tool_calls
+    turns, emitted, tokens, cost = _recounted(run)
+    assert (run.turns, run.emitted_calls, run.tokens) == (turns, emitted, tokens)
+    assert run.cost == pytest.approx(cost)
+    assert run.limits.max_turns is None or turns <= run.limits.max_turns
+
+
+@settings(max_examples=80)
+@given(worlds, limits, policies)
+def test_no_call_is_admitted_without_a_budget_for_it(world: World, bounds: Limits, policy: Policy) -> None:
+    _, run, asked = played(world, bounds, policy)
+    own = run.limits
+    through = admitted(run)
+    assert own.max_tool_calls is None or len(through) <= own.max_tool_calls
+    for tool, count in Counter(tool for _, tool in through).items():
+        most = own.for_tool(tool)
+        assert most is None or count <= most
+    assert run.tool_calls == len(through)
+    assert dict(run.tool_counts) == dict(Counter(tool for _, tool in through))
+    for batch in _batches(run):
+        assert own.max_calls_per_turn is None or len(batch) <= own.max_calls_per_turn
+    until = own.work_until_s
+    for one in asked:
+        assert until is None or one.spent_s < until or all(started for _, _, started in one.calls)
+
+
+def _batches(run: Run) -> list[set[str]]:
+    """The ids of the calls admitted in each turn; what a verifier asks for is a turn of its own."""
+    batches: list[set[str]] = [set()]
+    for kind, _, subject, _ in run.trace:
+        if kind in ("decision", "judged"):
+            batches.append(set())
+        elif kind == "call_admitted":
+            batches[-1].add(subject)
+    return batches
+
+
+@settings(max_examples=80)
+@given(worlds, limits, policies)
+def test_no_call_is_admitted_more_often_than_the_policy_lets_it_be_repeated(
+    world: World, bounds: Limits, policy: Policy
+) -> None:
+    _, run, _ = played(world, bounds, policy)
+    most = 1 if policy.duplicates == "first" else run.limits.max_same_call
+    if run.limits.max_same_call is None:
+        return
+    made = Counter(
+        (call.tool, tuple(sorted(call.args.items()))) for call in run.calls if call.admitted and call.tool != "poll"
+    )
+    assert most is None or max(made.values(), default=0) <= most
+
+
+@settings(max_examples=80)
+@given(worlds, limits, policies)
+def test_no_state_is_entered_again_without_a_step_for_it(world: World, bounds: Limits, policy: Policy) -> None:
+    _, run, _ = played(world, bounds, policy)
+    entered = [subject for kind, _, subject, _ in run.trace if kind == "state_entered"]
+    most = run.limits.max_steps
+    for number, state in enumerate(entered):
+        if state == "gather" and number > 1:
+            assert most is None or number < most
+    assert most is None or len(entered) <= most + 3
+
+
+@settings(max_examples=80)
+@given(worlds, limits, policies)
+def test_rounds_tries_waits_and_faults_keep_their_figures(world: World, bounds: Limits, policy: Policy) -> None:
+    _, run, asked = played(world, bounds, policy)
+    own = run.limits
+    judged = sum(isinstance(one.effect, Judge) for one in asked)
+    assert own.max_verify_rounds is None or judged <= own.max_verify_rounds
+    waits = sum(detail for kind, _, _, detail in run.trace if kind == "waiting")
+    assert run.waited_s == pytest.approx(waits)
+    assert own.max_wait_s is None or waits <= own.max_wait_s + 1e-6
+    assert own.max_attempts is None or max((call.tries for call in run.calls), default=0) <= own.max_attempts
+    in_a_row = longest = 0
+    for kind, *_ in run.trace:
+        in_a_row = in_a_row + 1 if kind == "malformed" else 0 if kind == "call_admitted" else in_a_row
+        longest = max(longest, in_a_row)
+    most = own.max_invalid_decisions
+    assert most is None or run.invalid_decisions <= most + 1
+
+
+# ---- calls
+
+
+@settings(max_examples=80)
+@given(worlds, limits, policies)
+def test_every_call_has_exactly_one_result(world: World, bounds: Limits, policy: Policy) -> None:
+    _, run, _ = played(world, bounds, policy)
+    ids = [call.id for call in run.calls]
+    assert len(ids) == len(set(ids))
+    assert not run.open_calls
+    wanted = sum(len(told.decision.calls) for _, told in run.journal if isinstance(told, Decided))
+    actions = sum(
+        told.judgement.decision != "done" and told.judgement.next_action is not None
+        for _, told in run.journal
+        if isinstance(told, Judged)
+    )
+    assert len(ids) == wanted + actions
+    assert {call_id for call_id, _ in admitted(run)} <= set(ids)
+    for call in run.calls:
+        assert (call.ok, bool(call.error)) in ((True, False), (False, True))
+        assert call.ok or call.value is None or call.error.startswith("skipped:")
+
+
+allowed_sets = st.dictionaries(st.sampled_from(["gather"]), st.lists(st.sampled_from(NAMES), max_size=4))
+
+
+@settings(max_examples=80)
+@given(worlds, limits, policies, allowed_sets)
+def test_no_tool_outside_the_set_of_its_state_ever_runs(
+    world: World, bounds: Limits, policy: Policy, allowed: Mapping[str, Sequence[str]]
+) -> None:
+    table = AGENT.allowing(allowed)
+    _, run, asked = played(world, bounds, policy, table=table)
+    may = set(allowed.get("gather", NAMES))
+    assert {tool for one in asked for _, tool, _ in one.calls} <= may
+    assert {tool for _, tool in admitted(run)} <= may
+    for one in asked:
+        if isinstance(one.effect, Decide):
+            assert set(one.effect.tools) <= may
+
+
+@settings(max_examples=80)
+@given(worlds, limits, policies)
+def test_bodies_run_beside_each_other_and_again_only_where_their_contracts_let_them(
+    world: World, bounds: Limits, policy: Policy
+) -> None:
+    _, run, asked = played(world, bounds, policy)
+    box = the_tools()
+    for one in asked:
+        tools = [box.get(tool) for _, tool, _ in one.calls]
+        assert len(tools) == 1 or all(tool is not None and tool.effect is EffectClass.PURE for tool in tools)
+        assert run.limits.max_parallel is None or len(tools) <= run.limits.max_parallel
+        assert sum(tool is not None and tool.exclusive for tool in tools) <= 1
+    begun = Counter(call_id for _, told in run.journal if isinstance(told, Started) for call_id in told.call_ids)
+    for call in run.calls:
+        tool = box.get(call.tool)
+        if tool is not None and not call.tried_repairs:
+            assert begun[call.id] <= tool.retry.attempts
+
+
+# ---- the same run again
+
+
+@settings(max_examples=30)
+@given(machines(), worlds, limits, policies, st.integers(0, 40))
+def test_saving_and_loading_between_steps_changes_no_run_of_any_machine(
+    table: Table, world: World, bounds: Limits, policy: Policy, every: int
+) -> None:
+    table, bounds = reached(table), bounded(bounds)
+    if not accepted(table, bounds):
+        return
+    engine = Engine(a_setup(table=table, limits=bounds, policy=policy, verifies=True, repairs=REPAIRS))
+    answers = world.answers()
+    run = play(engine, engine.start("x"), answers)
+    other, number = engine.start("x"), 0
+    while step(engine, other, answers):
+        if number % (every + 1) == 0:
+            other = load(save(other), engine.setup)
+        number += 1
+    assert alike(other, run)
+
+
+# ---- claims of what a row spends
+
+
+def _broken_claims(table: Table, seen: Sequence[tuple[Row, dict[str, int]]]) -> set[tuple[str, str]]:
+    """The claims of rows that did not hold between two walks, as (row, counter)."""
+    last: dict[str, dict[str, int]] = {}
+    broken: set[tuple[str, str]] = set()
+    for row, counters in seen:
+        claims = {"steps", *row.spends, *table.kinds[table.state(row.source).work].outcomes.get(row.outcome, ())}
+        before = last.get(str(row))
+        if before is not None:
+            broken |= {(str(row), name) for name in claims if not _rose(name, before, counters)}
+        last[str(row)] = counters
+    return broken
+
+
+def _rose(name: str, before: dict[str, int], after: dict[str, int]) -> bool:
+    if name != "attempts":
+        return after[name] > before[name]
+    # Attempts are those of the call that has had most of them, so the others may catch up first; they begin anew in a turn.
+    return after["turns"] > before["turns"] or after["tries"] > before["tries"]
+
+
+def _walks(table: Table, world: World, bounds: Limits, policy: Policy) -> list[tuple[Row, dict[str, int]]]:
+    """Every row that a run walks, in order, with what it had spent then."""
+    seen: list[tuple[Row, dict[str, int]]] = []
+    work = {name: Noted(kind, table, seen) for name, kind in WORK.items()}
+    engine = an_engine(table=table, work=work, limits=bounds, policy=policy, verifies=True, repairs=REPAIRS)
+    play(engine, engine.start("x"), world.answers())
+    return seen
+
+
+without_actions = worlds.flatmap(
+    lambda world: st.builds(
+        attrs.evolve, st.just(world), verdicts=st.lists(verdicts.filter(lambda v: len(v) < 2 or not v[1]), min_size=1, max_size=3)
+    )
+)
+
+
+@settings(max_examples=80)
+@given(without_actions, limits, policies)
+def test_the_rows_of_the_default_machine_spend_what_they_claim(world: World, bounds: Limits, policy: Policy) -> None:
+    assert _broken_claims(AGENT, _walks(AGENT, world, bounded(bounds), policy)) == set()
+
+
+@settings(max_examples=120)
+@given(machines(), without_actions, limits, policies)
+def test_the_rows_of_any_machine_spend_what_their_kinds_claim(
+    table: Table, world: World, bounds: Limits, policy: Policy
+) -> None:
+    table, bounds = reached(table), bounded(bounds)
+    if accepted(table, bounds):
+        assert _broken_claims(table, _walks(table, world, bounds, policy)) == set()
+
+
+@pytest.mark.parametrize("body", BODIES)
+def test_the_rows_spend_what_they_claim_when_a_verifier_names_next_actions(body: str) -> None:
+    seen: list[tuple[Row, dict[str, int]]] = []
+    work = {name: Noted(kind, AGENT, seen) for name, kind in WORK.items()}
+    engine = an_engine(work=work, limits=off(max_verify_rounds=5), verifies=True)
+    play(engine, engine.start("x"), Answers(decide=_once, judge=_next, body=BODIES[body]))
+    assert _broken_claims(AGENT, seen) == set()
+
+
+def _once(run: Run) -> Decided:
+    return Decided(Decision(text="it is so")) if run.turns else Decided(Decision(calls=(ToolCall("look", {"q": "first"}),)))
+
+
+# ---- drivers and threads
+
+
+def _classified(outcome: Outcome) -> Verdict | None:
+    return Verdict(result_class=ResultClass.RETRYABLE, retry_after_s=0.5) if outcome.error == "ConnectionError" else None
+
+
+def _body(q: str = "") -> Any:
+    if q in ("ValueError", "KeyError", "ConnectionError"):
+        raise {"ValueError": ValueError, "KeyError": KeyError, "ConnectionError": ConnectionError}[q](q)
+    return {"nothing": [], "odd": {1, 2}, "object": object()}.get(q, [f"hit for {q}"])
+
+
+def _again(tool: str, args: Any) -> tuple[str, Any]:
+    return tool, {"q": "mended"}
+
+
+def an_agent(turns: Sequence[Any], **parts: Any) -> Agent:
+    entry = {
+        "fn": _body, "args": {"q": {"type": "str", "required": False}}, "breaker": None, "effect": "pure",
+        "retry": Retry(attempts=2), "classify": _classified,
+    }  # fmt: skip
+    tools = {"look": entry, "send": {**entry, "effect": "idempotent"}}
+    bounds = off(max_turns=6, max_tool_calls=8, max_parallel=1, max_tool_errors=4, max_same_call=2, max_wait_s=3.0)
+    return Agent(
+        tools, ScriptedDecider(turns, then="repeat-all"), **{"limits": bounds, "repairs": {"raised:KeyError": _again}, **parts},
+        clock=ScriptedClock(),
+    )  # fmt: skip
+
+
+_words = st.sampled_from(["a", "b", "nothing", "odd", "object", "ValueError", "KeyError", "ConnectionError"])
+_agent_calls = st.builds(
+    lambda tool, q: ToolCall(tool, {"q": q} if q else {"z": 1}), st.sampled_from(["look", "send", "nowhere"]), _words | st.just("")
+)
+agent_turns = st.lists(
+    st.one_of(
+        st.lists(_agent_calls, min_size=1, max_size=3),
+        st.lists(_agent_calls, min_size=1, max_size=3),
+        st.sampled_from(["it is so", None, OSError("down"), 7]),
+    ),
+    min_size=1,
+    max_size=4,
+)
+
+
+@settings(max_examples=40)
+@given(agent_turns, st.lists(st.sampled_from([True, False, {"decision": "?"}]), min_size=1, max_size=2))
+def test_both_drivers_give_the_same_trace_for_the_same_answers(turns: list[Any], judged: list[Any]) -> None:
+    def verify(ask: Judge) -> Any:
+        return judged[ask.run.verify_rounds % len(judged)]
+
+    one = an_agent(turns, verify=verify).run("x", run_id="r", seed=1).run
+    other = asyncio.run(an_agent(turns, verify=verify).arun("x", run_id="r", seed=1)).run
+    assert one is not None
+    assert other is not None
+    assert one.trace == other.trace
+    assert alike(one, other)
+
+
+def test_a_driver_gives_the_trace_that_its_events_give_again() -> None:
+    agent = an_agent([[ToolCall("look", {"q": "a"}), ToolCall("send", {"q": "KeyError"})], "it is so"])
+    run = agent.run("x", run_id="r").run
+    assert run is not None
+    assert agent.replay(run).trace == run.trace
+
+
+def test_threads_over_one_agent_share_no_counter_and_give_equal_traces() -> None:
+    turns = [
+        [ToolCall("look", {"q": "a"}), ToolCall("look", {"q": "KeyError"}), ToolCall("look", {"z": 1})],
+        Decision(calls=(ToolCall("send", {"q": "b"}),), usage=Usage(input_tokens=3, output_tokens=2, cost=0.1)),
+        "it is so",
+    ]
+    agent = an_agent(turns)
+    first = agent.run("x", run_id="r", seed=1).run
+    assert first is not None
+    assert (first.turns, first.tool_calls, first.body_runs, first.bad_arguments) == (3, 4, 4, 1)
+    wanted, failed = save(first), []
+
+    def work() -> None:
+        for _ in range(200):
+            run = agent.run("x", run_id="r", seed=1).run
+            if run is None or save(run) != wanted:
+                failed.append(run)
+
+    threads = [threading.Thread(target=work) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failed == []
+
+
+def test_what_is_shared_between_runs_is_the_hosts_and_only_that() -> None:
+    """A breaker that one run opens is open for the next; the counters of that one begin at nothing."""
+    entry = {
+        "fn": _body, "args": {"q": {"type": "str"}}, "effect": "pure", "breaker": BreakerPolicy(failures=2, open_s=30.0),
+    }  # fmt: skip
+    agent = Agent(
+        {"look": entry}, ScriptedDecider([ToolCall("look", {"q": "ValueError"})], then="repeat-last"),
+        limits=off(max_turns=2), clock=ScriptedClock(),
+    )  # fmt: skip
+    one, other = (agent.run("x", run_id="r").run for _ in range(2))
+    assert one is not None
+    assert other is not None
+    assert [call.error for call in one.calls] == ["raised:ValueError"] * 2
+    assert [call.error for call in other.calls] == ["refused:circuit_open"] * 2
+    assert (one.tool_errors, other.tool_errors, other.turns, other.body_runs) == (2, 0, 2, 0)
+    assert one.stop is not None
+    assert one.stop.reason is StopReason.MAX_TURNS
+
+
+def test_a_wait_is_asked_for_with_what_is_left_of_it() -> None:
+    engine = an_engine(limits=off(max_turns=3))
+    run = engine.start("x")
+    engine.tell(run, Decided(Decision(calls=(ToolCall("look", {}, "c1"),))), 2.0)
+    engine.tell(run, Returned("c1", 1, Verdict(result_class=ResultClass.RATE_LIMITED, retry_after_s=3.0)), 4.0)
+    effect = engine.ask(run)
+    assert isinstance(effect, Wait)
+    assert (effect.until_s, effect.seconds) == (7.0, 3.0)
