@@ -39,6 +39,7 @@ FLOORS: dict[str, int] = {
     "core.plain": 1,
     "core.rule_schema": 1,
     "core.rules": 1,
+    "core.first_faults": 1,
     "core.run": 1,
     "core.schema_check": 1,
     "core.schema_keywords": 1,

@@ -14,6 +14,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import attrs
 
+from fsm_agent.core.first_faults import first_fault, first_kind, first_reason
 from fsm_agent.core.json_kinds import describe, is_number, key_name
 from fsm_agent.core.rule_schema import fields_schema
 from fsm_agent.core.rules import (
@@ -24,8 +25,6 @@ from fsm_agent.core.rules import (
     broken_fields,
     expected,
     fields_fit,
-    first_kind,
-    first_reason,
     fits,
     required,
 )
@@ -101,8 +100,11 @@ def argument_fault(spec: Mapping[str, Rule] | None, args: object) -> str:
     A table edited into something unreadable is broken by every value: the argument's reason, or ``type:args``.
     """
     try:
-        if spec is not None and fields_fit(spec, args):
-            return ""
+        if spec is not None and type(args) is dict:
+            return first_fault(spec, args)
+    except Exception:  # an odd value, an odd rule or one of the rarer ones: looked at more closely below
+        pass
+    try:
         if not isinstance(args, Mapping):
             return "type:args"
         if spec is None:

@@ -34,7 +34,8 @@ def is_rule(item: Rule) -> bool:
     return not item or isinstance(item.get("type"), str | list | tuple)
 
 
-def _allows(options: Any, value: object) -> bool:
+def allows(options: Any, value: object) -> bool:
+    """True when a value is among the options, compared by JSON type as well."""
     if options is None:
         return True
     if type(options) is list and type(value) is str:
@@ -45,11 +46,13 @@ def _allows(options: Any, value: object) -> bool:
 
 
 # A bound that is None is none. NaN compares false with everything, so it breaks every bound.
-def _at_least(bound: Any, value: Any) -> bool:
+def at_least(bound: Any, value: Any) -> bool:
+    """True when a number is not below its bound."""
     return bound is None or (type(value) is not int and not is_number(value)) or value >= bound
 
 
-def _at_most(bound: Any, value: Any) -> bool:
+def at_most(bound: Any, value: Any) -> bool:
+    """True when a number is not above its bound."""
     return bound is None or (type(value) is not int and not is_number(value)) or value <= bound
 
 
@@ -88,10 +91,10 @@ def _values_fit(rule: Any, value: Any) -> bool:
     return rule is None or not isinstance(value, dict) or all(fits(rule, one) for one in value.values())
 
 
-_TESTS: Mapping[str, tuple[str, Callable[[Any, Any], bool]]] = {
-    "allowed": ("allowed", _allows),
-    "min": ("range", _at_least),
-    "max": ("range", _at_most),
+TESTS: Mapping[str, tuple[str, Callable[[Any, Any], bool]]] = {
+    "allowed": ("allowed", allows),
+    "min": ("range", at_least),
+    "max": ("range", at_most),
     "exclusive_min": ("range", _above),
     "exclusive_max": ("range", _below),
     "min_len": ("length", _long_enough),
@@ -99,7 +102,7 @@ _TESTS: Mapping[str, tuple[str, Callable[[Any, Any], bool]]] = {
     "pattern": ("pattern", _matches),
 }
 _ALL_TESTS: Mapping[str, Callable[[Any, Any], bool]] = {
-    **{key: test for key, (_, test) in _TESTS.items()},
+    **{key: test for key, (_, test) in TESTS.items()},
     "item": _items_fit,
     "fields": _fields_fit,
     "values": _values_fit,
@@ -201,75 +204,12 @@ def broken(rule: Any, value: Any, path: Path = ()) -> list[Broken]:
     return found
 
 
-_NESTS = ("item", "fields", "values")
-
-
-def first_kind(rule: Rule, value: object, path: Path) -> str:
-    """The kind of the first fault of a value that breaks its rule; may raise for an unreadable rule or an odd value."""
-    for key in _NESTS:
-        if key in rule:
-            return min((one[0] for one in broken(rule, value, path)), key=RANK.__getitem__)
-    wanted = rule.get("type", "any")
-    if KINDS.get(type(value)) != wanted and not of_type(wanted, value):
-        return "type"
-    for key, (kind, test) in _TESTS.items():
-        if key in rule and not test(rule[key], value):
-            return kind
-    return "type"
-
-
-_PLAIN_KEYS = frozenset({"type", "required", "description", "min", "max", "max_len", "item"})
-
-
-def first_reason(fields: Mapping[str, Rule], value: Any) -> str:
-    """Why a value breaks fields: ``shape``, ``too_big`` or ``range``; LookupError where that takes a closer look.
-
-    Only rules of types, bounds and longest lists are read here; an empty text says that none of them is broken.
-    """
-    if type(value) is not dict:
-        if isinstance(value, dict):
-            raise LookupError("a dict of another class")
-        return "shape"
-    for name in value:
-        if name not in fields:
-            return "shape"
-    worst = ""
-    for name, rule in fields.items():
-        if name not in value:
-            if required(rule):
-                return "shape"
-            continue
-        for key in rule:
-            if key not in _PLAIN_KEYS:
-                raise LookupError(key)
-        one, wanted = value[name], rule["type"]
-        if KINDS.get(type(one)) != wanted and not of_type(wanted, one):
-            return "shape"
-        if type(one) is list:
-            if (most := rule.get("max_len")) is not None and len(one) > most:
-                worst = "too_big"
-            item = rule.get("item")
-            if item is not None:
-                if is_rule(item):
-                    raise LookupError(name)
-                for row in one:
-                    inner = first_reason(item, row)
-                    if inner == "shape":
-                        return inner
-                    worst = inner if inner == "too_big" or not worst else worst
-        elif "max_len" in rule or isinstance(one, list):
-            raise LookupError(name)
-        elif not (_at_least(rule.get("min"), one) and _at_most(rule.get("max"), one)):
-            worst = worst or "range"
-    return worst
-
-
 def broken_kinds(rule: Rule, value: object) -> list[str]:
     """The kinds of fault that a value of the right type has itself, nested ones aside, in their order; never raises."""
     kinds: list[str] = []
     for key, bound in rule.items():
-        if key in _TESTS:
-            kind, test = _TESTS[key]
+        if key in TESTS:
+            kind, test = TESTS[key]
             if kind not in kinds and not _keeps(test, bound, value):
                 kinds.append(kind)
     return kinds if len(kinds) < 2 else sorted(kinds, key=RANK.__getitem__)
