@@ -5,10 +5,7 @@ Seed 003's lab is one desk (`fsm_agent.adapter`); a host makes another over its 
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
-from itertools import count
-from threading import Lock
 from typing import Any
 
 import attrs
@@ -17,24 +14,20 @@ from fsm_agent.core.answers import Answer, answer_of
 from fsm_agent.core.effects import Decide
 from fsm_agent.core.engine import Engine
 from fsm_agent.core.errors import LimitsError
-from fsm_agent.core.events import CallEvent, Returned
-from fsm_agent.core.keys import call_key, key_args
+from fsm_agent.core.keys import call_key
 from fsm_agent.core.limits import Limits
 from fsm_agent.core.plain import plain_copy, short
-from fsm_agent.core.results import read_value
-from fsm_agent.core.run import Call, Run
+from fsm_agent.core.run import Run
 from fsm_agent.core.setup import Setup
 from fsm_agent.core.storable import own_args
 from fsm_agent.core.table import Table
-from fsm_agent.core.tools import Tool
 from fsm_agent.core.turn import Repair
 from fsm_agent.core.values import Decision, Policy, ToolCall
 from fsm_agent.core.work import WORK
-from fsm_agent.host.bodies import run_here, run_in_threads
+from fsm_agent.host.door import Door
 from fsm_agent.host.drivers import Driver
 from fsm_agent.host.live_tools import LiveTools
-from fsm_agent.host.memory import DictMemory, Remembered
-from fsm_agent.host.perform import Performance, arguments, raised
+from fsm_agent.host.memory import DictMemory
 from fsm_agent.host.ports import Host
 from fsm_agent.lab.tables import DESK, NAIVE
 
@@ -86,17 +79,14 @@ class ToolDesk:
     table: Table = attrs.field(default=DESK, on_setattr=attrs.setters.frozen)
     naive_table: Table = attrs.field(default=NAIVE, on_setattr=attrs.setters.frozen)
     _box: LiveTools = attrs.field(init=False)
-    _memory: DictMemory = attrs.field(init=False)
+    _door: Door = attrs.field(init=False)
     _drivers: dict[bool, Driver] = attrs.field(init=False)
     _limits: dict[Any, Limits] = attrs.field(init=False, factory=dict)
-    _turn: Lock = attrs.field(init=False, factory=Lock)
-    _numbers: count[int] = attrs.field(init=False, factory=count)
-    _name: str = attrs.field(init=False, factory=lambda: uuid.uuid4().hex)
 
     def __attrs_post_init__(self) -> None:
         self._box = LiveTools(self.tools)
-        self._memory = DictMemory(self.cache)
-        host = Host(memory=self._memory, ttl_s=_FOREVER)
+        self._door = Door(self._box, DictMemory(self.cache))
+        host = Host(memory=self._door.memory, ttl_s=_FOREVER)
         repairs = Repairs(self.repairs, self.fixes)
         self._drivers = {
             naive: Driver(
@@ -113,7 +103,7 @@ class ToolDesk:
                 ),
                 decide=self.pick,
                 host=host,
-                turn=self._turn,
+                turn=self._door.turn,
             )
             for naive in (False, True)
         }
@@ -125,7 +115,7 @@ class ToolDesk:
     async def ahandle(self, order: object) -> dict[str, Any]:
         """`handle` inside a running event loop; bodies may be coroutine functions."""
         driver = self._drivers[False]
-        run = driver.engine.start(order, run_id=self._run_id(), limits=self.limits())
+        run = driver.engine.start(order, run_id=self._door.numbered(), limits=self.limits())
         await driver.adrive(run)
         return self.answer(run)
 
@@ -137,13 +127,9 @@ class ToolDesk:
     def run(self, order: object, *, naive: bool = False) -> Run:
         """Drive one order to its end; the run holds its trace, counters and explained stop."""
         driver = self._drivers[naive]
-        run = driver.engine.start(order, run_id=self._run_id(), limits=self.limits())
+        run = driver.engine.start(order, run_id=self._door.numbered(), limits=self.limits())
         driver.drive(run)
         return run
-
-    def _run_id(self) -> str:
-        # Idempotency keys are made of it, so no two orders may share one.
-        return f"{self._name}-{next(self._numbers)}"
 
     def explain(self, run: Run) -> Answer | None:
         """The run's full answer: status, stop reason, evidence, what is unknown."""
@@ -221,67 +207,15 @@ class ToolDesk:
 
     def validate_args(self, name: object, args: object) -> str:
         """An empty text, or the first reason why the arguments break the tool's contract."""
-        tool = self._box.get(name)
-        if tool is None:
-            return "unknown_tool"
-        if tool.args is not None:
-            return tool.args.first_fault(args)
-        return "" if isinstance(args, Mapping) else "type:args"
+        return self._door.validate_args(name, args)
 
     def validate_result(self, name: object, value: object) -> str:
         """An empty text, or shape, empty, too_big or range."""
-        tool = self._box.get(name)
-        if tool is None:
-            return "unknown_tool"
-        return tool.returns.first_fault(value) if tool.returns is not None else ""
+        return self._door.validate_result(name, value)
 
     def call_tool(self, name: object, args: object) -> dict[str, Any]:
-        """One call through the door: ``{"ok", "value", "error"}``.
-
-        It never raises, and bad arguments never reach the body; KeyboardInterrupt and SystemExit pass through.
-        """
-        given = args
-        if type(args) is not dict and isinstance(args, Mapping):
-            try:
-                # What is measured is what the body gets: a mapping of another class may answer otherwise the next time.
-                given = dict(args.items())
-            except Exception:
-                return _refused("args:type:args")
-        fault = self.validate_args(name, given)
-        tool = self._box.get(name)
-        if fault or tool is None:
-            return _refused(f"args:{fault or 'unknown_tool'}")
-        key = call_key(name, key_args(given, tool.identity)) if tool.pure else ""
-        known = self._memory.get(key, "", 0.0) if key else None
-        if known is not None:
-            return {"ok": True, "value": known.value, "error": ""}
-        value, error = self._run_body(tool, given)
-        if error:
-            return _refused(error)
-        if key:
-            self._memory.put(key, "", Remembered(ok=True, value=value, stored_at=0.0))
-        return {"ok": True, "value": value, "error": ""}
-
-    def _run_body(self, tool: Tool, args: Any) -> tuple[Any, str]:
-        """The body's value or its error word, read as a run would read it."""
-        job = Performance(Call(id="call", tool=tool.name, args=args), tool, seconds=tool.timeout_s)
-        job.turn = self._turn if tool.exclusive else None
-        run = Run(id=self._run_id(), request=None, state="", limits=_NO_LIMITS)
-        events: list[CallEvent] = []
-        try:
-            job.args = arguments(tool, job.call, run, job.seconds, None)
-        except Exception as error:
-            events.append(raised(tool, job.call, error, ran=False))
-        else:
-            if job.seconds is None:
-                events.append(run_here(job))
-            else:
-                run_in_threads([job], lambda position, event: events.append(event))
-        event = events[0]
-        if isinstance(event, Returned):
-            reading = read_value(tool, event.value, event.verdict)
-            return (reading.value, "") if reading.ok else (None, reading.error)
-        return None, f"raised:{getattr(event, 'error', 'Exception')}"
+        """One call through the door: ``{"ok", "value", "error"}``; see `Door.call_tool`."""
+        return self._door.call_tool(name, args)
 
     def can_repair(self, state: object, attempts: int | None = None) -> bool:
         """True while the last reason has a repair, attempts are left, and that repair has not been tried.
@@ -325,10 +259,3 @@ def _found_text(value: Any, rows: list[Any]) -> str:
     except Exception:
         # Python writes out no integer of several thousand digits, whatever holds it.
         return f"found: {short(rows)}"
-
-
-def _refused(error: str) -> dict[str, Any]:
-    return {"ok": False, "value": None, "error": error}
-
-
-_NO_LIMITS = Limits.off()

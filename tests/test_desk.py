@@ -36,6 +36,7 @@ from fsm_agent import adapter as lab
 from fsm_agent.core.errors import LimitsError
 from fsm_agent.core.events import Stopped
 from fsm_agent.core.tools import Retry
+from fsm_agent.core.values import Verdict
 from fsm_agent.desk import ToolDesk, rows_of
 from fsm_agent.host.ports import ToolContext
 
@@ -581,6 +582,16 @@ def test_what_a_desk_is_built_over_cannot_be_swapped_behind_its_back(name: str) 
 
     with pytest.raises(attrs.exceptions.FrozenAttributeError):
         setattr(desk, name, {})
+
+
+@pytest.mark.parametrize(("result_class", "kept"), [("OK", 1), ("NO_PROGRESS", 0), ("EMPTY", 0)])
+def test_a_value_of_a_class_of_its_own_is_classified_each_time(result_class: str, kept: int) -> None:
+    desk = desk_of(first={"fn": ask_for, "classify": lambda outcome: Verdict(result_class=result_class)})
+
+    assert desk.call_tool("first", {"n": 1})["ok"]
+    assert len(desk.cache) == kept
+    assert desk.handle({"n": 1}) == desk.handle({"n": 1}) or kept
+    assert len(desk.cache) == kept
 
 
 def test_more_repairs_than_the_usual_number_of_steps_are_all_tried() -> None:

@@ -78,6 +78,15 @@ def test_memory_is_opt_in_and_for_pure_tools(tool_ttl: Any, host_ttl: Any, memor
     assert known(by, one) is (memory and effect is EffectClass.PURE and bool(host_ttl if tool_ttl is None else tool_ttl))
 
 
+def test_a_time_to_live_of_zero_takes_nothing_that_others_remember() -> None:
+    by = host()
+    remember(by, tool(cache_ttl_s=5.0))
+
+    assert known(by, tool(cache_ttl_s=5.0))
+    assert not known(by, tool(cache_ttl_s=0))
+    assert not known(by, tool(cache_ttl_s=0, negative_ttl_s=5.0))
+
+
 def test_what_is_remembered_is_handed_back_under_the_calls_own_id() -> None:
     by = host()
     remember(by, value={"rows": [1]})
@@ -148,6 +157,15 @@ def test_what_may_succeed_the_next_time_is_not_remembered_as_a_failure(result_cl
     remember(by, ok=False, error="raised:X", value=None, result_class=result_class)
 
     assert known(by) is (result_class not in (ResultClass.RETRYABLE, ResultClass.RATE_LIMITED))
+
+
+@pytest.mark.parametrize("result_class", [*ResultClass, None])
+def test_a_value_that_was_classified_otherwise_than_ok_is_not_remembered_as_a_success(result_class: Any) -> None:
+    by, one = host(), tool()
+    verdict = None if result_class is None else Verdict(result_class=result_class)
+    settled(by, asked(by, None, one), Returned("c1", "found", verdict), result_class=result_class)
+
+    assert known(by) is (result_class in (None, ResultClass.OK))
 
 
 def test_failures_may_be_remembered_without_successes() -> None:
@@ -255,14 +273,27 @@ def test_memory_answers_before_the_breaker_is_asked() -> None:
     assert by.breakers.snapshot()["t"].failures == 0
 
 
-def test_a_ticket_that_is_given_back_frees_the_place_of_a_probe() -> None:
+def probed() -> tuple[Host, Tool, Performance]:
+    """A host whose circuit is half open, with the probe on its way."""
     clock = ScriptedClock()
     by, one = guarded(clock=clock), tool(breaker=BreakerPolicy(failures=1, open_s=1.0))
     settled(by, asked(by, None, one), Raised("c1", "X"), ok=False, error="raised:X")
     clock.advance(1.0)
-    probe = asked(by, None, one)
+    return by, one, asked(by, None, one)
+
+
+def test_a_ticket_that_is_given_back_frees_the_place_of_a_probe() -> None:
+    by, one, probe = probed()
+    assert asked(by, None, one).event == CircuitOpen("c1", 0.0)
     perform.release(by, [probe, Performance(call(), one)])
     perform.release(host(), [probe])
+
+    assert asked(by, None, one).event is None
+
+
+def test_a_probe_that_never_ran_frees_its_place_too() -> None:
+    by, one, probe = probed()
+    settled(by, probe, Raised("c1", "TypeError", ran=False), ok=False, error="raised:TypeError")
 
     assert asked(by, None, one).event is None
 

@@ -142,6 +142,18 @@ def test_coroutines_run_in_the_hosts_loop_also_those_that_a_plain_function_retur
     assert asyncio.run(same())
 
 
+@pytest.mark.parametrize("make", [lambda fn: fn, lambda fn: lambda: fn()], ids=["coroutine", "left"])
+def test_an_exclusive_body_holds_its_turn_until_what_it_awaits_has_ended(make: Any) -> None:
+    turn = threading.Lock()
+
+    async def body() -> bool:
+        await asyncio.sleep(0)
+        return turn.locked()
+
+    assert run_one(job(make(body), turn=turn)) == Returned("c0", True)
+    assert not turn.locked()
+
+
 def test_a_plain_body_does_not_hold_up_the_loop() -> None:
     let_go = threading.Event()
 

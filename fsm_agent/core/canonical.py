@@ -70,7 +70,7 @@ def _integer(value: int) -> str:
 _MARKS: Final = re.compile("[^\x00-\u02ff\u3400-\u9fff]{256}")
 
 
-def _nfc(text: str) -> str:
+def nfc(text: str) -> str:
     """Return the NFC form; a text with over 256 combining marks in a row stays as it is: NFC is quadratic in them."""
     if len(text) > 256 and _MARKS.search(text):
         run = 0
@@ -83,7 +83,7 @@ def _nfc(text: str) -> str:
 
 def nfc_quoted(text: str) -> str:
     """The text in its NFC form, quoted in ASCII."""
-    return ascii(text) if text.isascii() else ascii(_nfc(text))
+    return ascii(text) if text.isascii() else ascii(nfc(text))
 
 
 class _NotSmall(Exception):

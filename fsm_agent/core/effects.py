@@ -20,7 +20,7 @@ class Decide:
 
 @attrs.define(slots=True)
 class CallTools:
-    """Perform these calls beside each other; answer each with Returned, Raised, Reused, CircuitOpen or Dropped."""
+    """Perform these calls beside each other; answer each with Returned, Raised, Reused or CircuitOpen."""
 
     run: Run
     calls: list[Call]

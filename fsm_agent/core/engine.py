@@ -174,7 +174,8 @@ class Engine:
     def _may_begin_again(self, call: Call, stop: Stop) -> bool:
         """Whether the stop alone kept a call from its result, and a body of it that had begun may be begun again."""
         words = {"cancelled", *(f"skipped:{guard.reason.value}" for guard in stop.closed)}
-        if call.error not in words:
+        if call.error not in words or call.secret:
+            # Of a secret only its seal is left by now, and no body can be begun with that.
             return False
         tool = self.setup.box.get(call.tool)
         return not call.started or (tool is not None and tool.effect in (EffectClass.PURE, EffectClass.IDEMPOTENT))

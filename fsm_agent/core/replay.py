@@ -17,9 +17,12 @@ def replay(engine: Engine, run: Run, steps: int | None = None) -> Run:
     again = engine.start(
         run.given, run_id=run.id, limits=limits, scope=run.scope, seed=run.seed, fields=run.first_fields
     )
+    # Where the journal holds the seal of a secret, its contract was measured when it was told the first time.
+    again.replaying = True
     for at, event in run.journal[:steps]:
         if isinstance(event, Resumed):
             engine.go_on(again, event.limits)
         else:
             engine.tell(again, event, at)
+    again.replaying = False
     return again

@@ -170,6 +170,7 @@ class Run:
     stop: Stop | None = None
     resumed: int = 0
     driven: bool = attrs.field(default=False, eq=False, repr=False)
+    replaying: bool = attrs.field(default=False, eq=False, repr=False)
 
     path: list[str] = attrs.field(factory=list)
     trace: list[TraceRow] = attrs.field(factory=list)

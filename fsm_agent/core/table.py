@@ -47,7 +47,7 @@ KINDS: Mapping[str, Kind] = {
         ),
         Kind(
             name="gather",
-            outcomes={"called": ("turns",), "failed": (), "no_progress": ("turns",), "proposed": ("turns",), "stopped": ()},
+            outcomes={"called": ("turns",), "failed": (), "no_progress": (), "proposed": ("turns",), "stopped": ()},
             about="asks the decider, passes the gate, runs the calls",
         ),
         Kind(

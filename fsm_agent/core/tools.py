@@ -26,6 +26,17 @@ class Retry:
     backoff_s: float | Sequence[float] = 0.5
     most_s: float = 30.0
 
+    def __attrs_post_init__(self) -> None:
+        if type(self.attempts) is not int:
+            raise BuildError(f"Retry(attempts=): expected a whole number from 1, got a {type(self.attempts).__name__}")
+        waits = [self.backoff_s] if isinstance(self.backoff_s, int | float) else self.backoff_s
+        if isinstance(waits, str) or not isinstance(waits, Sequence):
+            raise BuildError(f"Retry(backoff_s=): expected seconds or a list of them, got a {type(waits).__name__}")
+        for name, seconds in (*(("backoff_s", wait) for wait in waits), ("most_s", self.most_s)):
+            if finite_seconds(seconds, f"Retry({name}=)") < 0:
+                raise BuildError(f"Retry({name}=): expected seconds from 0, got {seconds:g}")
+
+
 
 _NO_BREAKER = "for a tool without a breaker leave the policy out (None)"
 

@@ -8,6 +8,8 @@ from typing import Any
 
 import attrs
 
+from fsm_agent.core.errors import BuildError
+
 
 class EffectClass(StrEnum):
     """What calling a tool does to the world; it decides sharing, retries and what a crash means."""
@@ -146,6 +148,25 @@ class Judgement:
     next_action: ToolCall | None = None
 
 
+_DUPLICATES = ("stop", "refuse", "error", "first")
+_FINISHES = ("length", "content_filter", "refusal", "empty")
+
+
+def _duplicates(_: object, __: object, value: object) -> None:
+    if value not in _DUPLICATES:
+        raise BuildError(f"Policy.duplicates is {value!r:.40}; it may be {', '.join(_DUPLICATES)}")
+
+
+def _on_finish(_: object, __: object, value: object) -> None:
+    if not isinstance(value, Mapping):
+        raise BuildError(f"Policy.on_finish is a {type(value).__name__}; give a mapping of finish to end or continue")
+    for finish, what in value.items():
+        if finish not in _FINISHES or what not in ("end", "continue"):
+            raise BuildError(
+                f"Policy.on_finish has {finish!r:.40}: {what!r:.40}; it maps {', '.join(_FINISHES)} to 'end' or 'continue'"
+            )
+
+
 @attrs.frozen(kw_only=True)
 class Policy:
     """Choices that are no figures: what a repetition does, whether a last turn is kept for the answer, how finishes end.
@@ -155,7 +176,7 @@ class Policy:
     the decider.
     """
 
-    duplicates: str = attrs.field(default="stop", validator=attrs.validators.in_(("stop", "refuse", "error", "first")))
+    duplicates: str = attrs.field(default="stop", validator=_duplicates)
     reserve_answer: bool = True
     redecide: bool = True
-    on_finish: Mapping[str, str] = attrs.field(factory=dict)
+    on_finish: Mapping[str, str] = attrs.field(factory=dict, validator=_on_finish)

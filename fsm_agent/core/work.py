@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import attrs
 
-from fsm_agent.core.canonical import _nfc
+from fsm_agent.core.canonical import nfc
 from fsm_agent.core.effects import CallTools, Compose, Decide, Effect, Judge, Wait
 from fsm_agent.core.ending import finish, stop_here
 from fsm_agent.core.errors import WrongEvent
@@ -65,7 +65,7 @@ class Normalize(_AsksNothing):
     def enter(self, setup: Setup, run: Run) -> str | None:
         request = run.request
         if isinstance(request, str):
-            request = _nfc(request.replace("\r\n", "\n").replace("\r", "\n")).strip()
+            request = nfc(request.replace("\r\n", "\n").replace("\r", "\n")).strip()
         if setup.normalizer is not None:
             try:
                 request = setup.normalizer(request)

@@ -77,7 +77,7 @@ def _here(job: Performance) -> CallEvent:
         raise
     except BaseException as error:
         return perform.raised(tool, job.call, error, ran=began(tool.fn, error))
-    if not hasattr(value, "__await__"):
+    if not hasattr(type(value), "__await__"):
         return perform.returned(tool, job.call, value)
     results: SimpleQueue[Outcome] = SimpleQueue()
     start(job, lambda: results.put(outcome(job, lambda: _awaited(value))))
@@ -119,7 +119,7 @@ def began(fn: Any, error: BaseException) -> bool:
 def call(job: Performance, *, leave: bool = False) -> Any:
     """Call a body; what it returns to be awaited runs in a loop of its own here, or is left to the caller's."""
     value = job.tool.fn(**job.args)
-    if not hasattr(value, "__await__"):
+    if not hasattr(type(value), "__await__"):
         return value
     return Left(value) if leave else _awaited(value)
 

@@ -153,7 +153,7 @@ class Driver:
             return Waited()
         try:
             answer = self._asked(effect)
-            return _read(effect, await answer if hasattr(answer, "__await__") else answer)
+            return _read(effect, await answer if hasattr(type(answer), "__await__") else answer)
         except BaseException as error:
             if cancelled_by_host(error):
                 raise
@@ -256,7 +256,7 @@ def _read(effect: Effect, answer: Any) -> Event:
 
 def _at_once(answer: Any) -> Any:
     """An answer that needs no event loop; raises TypeError for one that does."""
-    if not hasattr(answer, "__await__"):
+    if not hasattr(type(answer), "__await__"):
         return answer
     if inspect.iscoroutine(answer):
         answer.close()

@@ -18,12 +18,15 @@ from fsm_agent.core.redact import redacted
 from fsm_agent.core.results import RETRYABLE
 from fsm_agent.core.run import Call, Run
 from fsm_agent.core.tools import Outcome, Tool
-from fsm_agent.core.values import EffectClass, Verdict
+from fsm_agent.core.values import EffectClass, ResultClass, Verdict
 from fsm_agent.host.memory import Remembered
 from fsm_agent.host.ports import Host, ToolContext
 
 _NO_ARGS: dict[str, Any] = {}
 _FOREVER = float("inf")
+_MOST_SAID = 2000
+# A secret is looked for in more than is told, or one that stands at the cut would be told in part.
+_MOST_READ = 200_000
 _SCALARS = frozenset({str, int, float, bool, type(None), bytes})
 
 
@@ -100,7 +103,7 @@ def returned(tool: Tool, call: Call, value: Any) -> CallEvent:
 def raised(tool: Tool, call: Call, error: BaseException, *, ran: bool = True) -> CallEvent:
     """The event of a body that raised; its message is capped, and secret arguments are redacted from it."""
     name = type(error).__name__
-    message = redacted(message_of(error), tool.secret, call.args)
+    message = redacted(message_of(error, _MOST_READ), tool.secret, call.args)[:_MOST_SAID]
     verdict = None
     if tool.classify is not None and ran:
         verdict = _classified(tool, Outcome(error=name, message=message))
@@ -153,10 +156,16 @@ def _remember(host: Host, run: Run, performance: Performance, tool: Tool) -> Non
     assert memory is not None
     ttl = tool.cache_ttl_s if tool.cache_ttl_s is not None else host.ttl_s
     negative = tool.negative_ttl_s if tool.negative_ttl_s is not None else host.negative_ttl_s
-    if call.ok and ttl:
+    if call.ok and ttl and says_success(performance.event):
         memory.put(performance.key, performance.scope, _kept(host, run, call, ttl))
     elif not call.ok and negative and call.result_class not in RETRYABLE:
         memory.put(performance.key, performance.scope, _kept(host, run, call, negative))
+
+
+def says_success(event: CallEvent | None) -> bool:
+    """True for a value that nobody classified, or as OK; another class would be lost with a remembered value."""
+    verdict = event.verdict if isinstance(event, Returned) else None
+    return verdict is None or verdict.result_class is ResultClass.OK
 
 
 def _kept(host: Host, run: Run, call: Call, ttl: float) -> Remembered:
@@ -188,10 +197,10 @@ def _classified(tool: Tool, outcome: Outcome) -> Verdict | None:
     return verdict if isinstance(verdict, Verdict) else None
 
 
-def message_of(error: BaseException) -> str:
+def message_of(error: BaseException, most: int = _MOST_SAID) -> str:
     """The text of an exception, capped; one that cannot be read is said to be so."""
     try:
-        return str(error)[:2000]
+        return str(error)[:most]
     except Exception:
         return f"(the message of the {type(error).__name__} could not be read)"
 

@@ -1,0 +1,108 @@
+"""The door: one call outside any run, measured before and after, and remembered."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from itertools import count
+from threading import Lock
+from typing import Any
+
+import attrs
+
+from fsm_agent.core.events import CallEvent, Returned
+from fsm_agent.core.gate import Toolbox
+from fsm_agent.core.keys import call_key, key_args
+from fsm_agent.core.limits import Limits
+from fsm_agent.core.results import read_value
+from fsm_agent.core.run import Call, Run
+from fsm_agent.core.tools import Tool
+from fsm_agent.host.bodies import run_here, run_in_threads
+from fsm_agent.host.memory import DictMemory, Remembered
+from fsm_agent.host.perform import Performance, arguments, raised, says_success
+
+
+@attrs.frozen(eq=False)
+class Door:
+    """Calls the tools of a box one by one; successes of pure ones are remembered in `memory`, where runs find them too.
+
+    `turn` is the lock that exclusive bodies hold. `numbered` gives each call a name of its own, which idempotency keys
+    are made of.
+    """
+
+    box: Toolbox
+    memory: DictMemory
+    turn: Lock = attrs.field(factory=Lock)
+    _name: str = attrs.field(init=False, factory=lambda: uuid.uuid4().hex)
+    _numbers: count[int] = attrs.field(init=False, factory=count)
+
+    def numbered(self) -> str:
+        """A name that nothing else has."""
+        return f"{self._name}-{next(self._numbers)}"
+
+    def validate_args(self, name: object, args: object) -> str:
+        """An empty text, or the first reason why the arguments break the tool's contract."""
+        tool = self.box.get(name)
+        if tool is None:
+            return "unknown_tool"
+        if tool.args is not None:
+            return tool.args.first_fault(args)
+        return "" if isinstance(args, Mapping) else "type:args"
+
+    def validate_result(self, name: object, value: object) -> str:
+        """An empty text, or shape, empty, too_big or range."""
+        tool = self.box.get(name)
+        if tool is None:
+            return "unknown_tool"
+        return tool.returns.first_fault(value) if tool.returns is not None else ""
+
+    def call_tool(self, name: object, args: object) -> dict[str, Any]:
+        """One call: ``{"ok", "value", "error"}``.
+
+        It never raises, and bad arguments never reach the body; KeyboardInterrupt and SystemExit pass through.
+        """
+        given = args
+        if type(args) is not dict:
+            try:
+                # What is measured is what the body gets: a mapping of another class may answer otherwise the next time.
+                given = dict(args.items()) if isinstance(args, Mapping) else None
+            except Exception:
+                given = None
+        fault = self.validate_args(name, given)
+        tool = self.box.get(name)
+        if fault or tool is None:
+            return _refused(f"args:{fault or 'unknown_tool'}")
+        key = call_key(name, key_args(given, tool.identity)) if tool.pure else ""
+        known = self.memory.get(key, "", 0.0) if key else None
+        if known is not None:
+            return {"ok": True, "value": known.value, "error": ""}
+        event = self._run_body(tool, given)
+        if not isinstance(event, Returned):
+            return _refused(f"raised:{getattr(event, 'error', 'Exception')}")
+        reading = read_value(tool, event.value, event.verdict)
+        if not reading.ok:
+            return _refused(reading.error)
+        if key and says_success(event):
+            self.memory.put(key, "", Remembered(ok=True, value=reading.value, stored_at=0.0))
+        return {"ok": True, "value": reading.value, "error": ""}
+
+    def _run_body(self, tool: Tool, args: Any) -> CallEvent:
+        job = Performance(Call(id="call", tool=tool.name, args=args), tool, seconds=tool.timeout_s)
+        job.turn = self.turn if tool.exclusive else None
+        run = Run(id=self.numbered(), request=None, state="", limits=_NO_LIMITS)
+        try:
+            job.args = arguments(tool, job.call, run, job.seconds, None)
+        except Exception as error:
+            return raised(tool, job.call, error, ran=False)
+        if job.seconds is None:
+            return run_here(job)
+        events: list[CallEvent] = []
+        run_in_threads([job], lambda position, event: events.append(event))
+        return events[0]
+
+
+def _refused(error: str) -> dict[str, Any]:
+    return {"ok": False, "value": None, "error": error}
+
+
+_NO_LIMITS = Limits.off()
