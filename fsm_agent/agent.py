@@ -38,7 +38,8 @@ class Agent:
 
     `tools` are Tools, typed functions, or a mapping of name to one of these or to a table entry. `decide` is asked what
     to do next with a `Decide` and answers with a Decision, a ToolCall, several, or a final text; its method `close`, if
-    it has one, or `close` gives the closing answer of a run that was stopped. `allowed` narrows the tools of states.
+    it has one, or `close` gives the closing answer of a run that was stopped. Without it (None) runs are driven by
+    hand, through `engine`. `allowed` narrows the tools of states.
     `repairs` maps an error word to a function of tool and arguments. `required` names tools whose evidence an answer
     needs, `verify` is asked whether it suffices. `memory` with `ttl_s` (or a tool's own TTL) remembers pure tools.
 
@@ -48,7 +49,7 @@ class Agent:
     def __init__(
         self,
         tools: Iterable[Any] | Mapping[str, Any],
-        decide: Decider,
+        decide: Decider | None,
         *,
         limits: Limits | None = None,
         machine: Table = AGENT,
@@ -185,7 +186,7 @@ def _check_kind(**parts: tuple[Any, type]) -> None:
 
 def _check_callable(**parts: Any) -> None:
     for name, part in parts.items():
-        if not callable(part) and (part is not None or name == "decide"):
+        if part is not None and not callable(part):
             raise BuildError(f"{name} is {short(part, 60)}; give a function")
 
 

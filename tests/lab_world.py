@@ -1,4 +1,4 @@
-"""The lab's module for tests: put back after each, its answers by a plain rule, and values that nothing may stumble over."""
+"""The lab for tests: put back after each, its answers by a plain rule, and values that nothing may stumble over."""
 
 from __future__ import annotations
 
@@ -98,11 +98,30 @@ def nested(levels: int) -> list[Any]:
 
 
 ODD: dict[str, Any] = {
-    "None": None, "true": True, "float": 2.0, "text of digits": "2", "nan": float("nan"), "inf": float("inf"),
-    "huge": 10**5000, "-huge": -(10**5000), "surrogate": "\ud800", "zero byte": "\x00", "bytes": b"2", "list": [1],
-    "dict": {"a": 1}, "tuple": (1,), "set": {1}, "complex": 1j, "object": object(), "type": int, "cycle": holding_itself(),
-    "deep": nested(100_000), "evil": Evil(), "empty": "", "long": "x" * 100_000,
-}  # fmt: skip
+    "None": None,
+    "true": True,
+    "float": 2.0,
+    "text of digits": "2",
+    "nan": float("nan"),
+    "inf": float("inf"),
+    "huge": 10**5000,
+    "-huge": -(10**5000),
+    "surrogate": "\ud800",
+    "zero byte": "\x00",
+    "bytes": b"2",
+    "list": [1],
+    "dict": {"a": 1},
+    "tuple": (1,),
+    "set": {1},
+    "complex": 1j,
+    "object": object(),
+    "type": int,
+    "cycle": holding_itself(),
+    "deep": nested(100_000),
+    "evil": Evil(),
+    "empty": "",
+    "long": "x" * 100_000,
+}
 
 
 def kind(value: object) -> str:
@@ -128,11 +147,22 @@ CASES: list[tuple[dict[str, Any], list[str], list[str], int, int, bool]] = [
     (order(limit=10**5000), ["args:range:limit"], ["limit"], 2, 1, True),
     (order(prefer="legacy_stock"), ["result:too_big"], ["tool"], 2, 2, True),
     (order(prefer="legacy_stock", limit=9), ["args:range:limit", "result:too_big"], ["limit", "tool"], 3, 2, True),
-    (order(prefer="legacy_stock", region="x"), ["args:allowed:region", "result:too_big"], ["region", "tool"], 3, 2, True),
+    (
+        order(prefer="legacy_stock", region="x"),
+        ["args:allowed:region", "result:too_big"],
+        ["region", "tool"],
+        3,
+        2,
+        True,
+    ),
     (order(region="x", limit=9), ["args:allowed:region", "args:range:limit"], ["region", "limit"], 3, 1, True),
     (
         order(prefer="legacy_stock", region="x", limit=9),
-        ["args:allowed:region", "args:range:limit", "result:too_big"], ["region", "limit"], 3, 1, False,
+        ["args:allowed:region", "args:range:limit", "result:too_big"],
+        ["region", "limit"],
+        3,
+        1,
+        False,
     ),
     (order(prefer="legacy_stock", sku="A-1002"), [], [], 1, 1, True),
     (order(sku="Z"), ["result:empty"], [], 1, 1, False),
@@ -142,4 +172,4 @@ CASES: list[tuple[dict[str, Any], list[str], list[str], int, int, bool]] = [
     (order(region=None), ["args:type:region"], [], 1, 0, False),
     (order(prefer="nothing"), ["args:unknown_tool"], [], 1, 0, False),
     (order(sku="A-1002", region="jeju"), ["result:empty"], [], 1, 1, False),
-]  # fmt: skip
+]

@@ -110,7 +110,10 @@ def test_a_body_counts_itself_before_it_can_fail() -> None:
     assert lab.CALLS["stock_lookup"] == 1
 
 
-@given(st.dictionaries(st.text(max_size=3), st.dictionaries(st.sampled_from("abcdef"), st.integers(0, 3)), max_size=4), st.data())
+@given(
+    st.dictionaries(st.text(max_size=3), st.dictionaries(st.sampled_from("abcdef"), st.integers(0, 3)), max_size=4),
+    st.data(),
+)
 def test_bodies_read_stock_and_regions_when_they_run(stock: dict[str, Any], data: st.DataObject) -> None:
     lab.STOCK.clear()
     lab.STOCK.update(stock)
@@ -121,7 +124,9 @@ def test_bodies_read_stock_and_regions_when_they_run(stock: dict[str, Any], data
     assert lab.legacy_stock(sku, "here", limit)["rows"] == expected_rows(sku, "here")
 
 
-@pytest.mark.parametrize("reset", [lambda: lab.CALLS.clear(), lambda: setattr(lab, "CALLS", Counter())], ids=["cleared", "rebound"])
+@pytest.mark.parametrize(
+    "reset", [lambda: lab.CALLS.clear(), lambda: setattr(lab, "CALLS", Counter())], ids=["cleared", "rebound"]
+)
 def test_calls_may_be_reset_by_who_counts(reset: Callable[[], None]) -> None:
     lab.call_tool("stock_lookup", GOOD)
     reset()
@@ -155,7 +160,11 @@ NO_TEXT = [None, True, 0, 2.0, [], {}, ("A-1001",), b"A-1001", object(), float("
 
 @pytest.mark.parametrize(
     ("name", "value"),
-    [*(("sku", value) for value in NO_TEXT), *(("region", value) for value in NO_TEXT), *(("limit", value) for value in NO_INT)],
+    [
+        *(("sku", value) for value in NO_TEXT),
+        *(("region", value) for value in NO_TEXT),
+        *(("limit", value) for value in NO_INT),
+    ],
     ids=kind,
 )
 def test_one_argument_of_another_type(name: str, value: Any) -> None:
@@ -198,14 +207,18 @@ def test_what_names_no_tool_is_unknown(value: Any) -> None:
     assert lab.call_tool(value, GOOD) == {"ok": False, "value": None, "error": "args:unknown_tool"}
 
 
-@pytest.mark.parametrize("args", [*(value for value in ODD.values() if not isinstance(value, dict)), Unreadable()], ids=kind)
+@pytest.mark.parametrize(
+    "args", [*(value for value in ODD.values() if not isinstance(value, dict)), Unreadable()], ids=kind
+)
 def test_arguments_that_are_no_mapping(args: Any) -> None:
     assert lab.validate_args("stock_lookup", args) == "type:args"
     assert lab.call_tool("stock_lookup", args) == {"ok": False, "value": None, "error": "args:type:args"}
     assert ran() == 0
 
 
-@pytest.mark.parametrize("kind", [dict, OrderedDict, UserDict, MappingProxyType, lambda one: type("D", (dict,), {})(one)])
+@pytest.mark.parametrize(
+    "kind", [dict, OrderedDict, UserDict, MappingProxyType, lambda one: type("D", (dict,), {})(one)]
+)
 def test_any_mapping_will_do(kind: Any) -> None:
     assert lab.validate_args("stock_lookup", kind(GOOD)) == ""
     assert lab.call_tool("stock_lookup", kind(GOOD)) == lab.call_tool("stock_lookup", GOOD)
@@ -239,16 +252,30 @@ ROW = {"warehouse": "w", "count": 1}
     "value",
     [
         *ODD.values(),
-        {}, {"sku": "x"}, {"rows": [ROW]}, {"sku": "x", "rows": [ROW], "more": 1}, {"sku": 1, "rows": [ROW]},
-        {"sku": None, "rows": [ROW]}, {"sku": "x", "rows": None}, {"sku": "x", "rows": (ROW,)}, {"sku": "x", "rows": {}},
-        {"sku": "x", "rows": "w"}, {"sku": "x", "rows": [None]}, {"sku": "x", "rows": [[]]}, {"sku": "x", "rows": [{}]},
-        {"sku": "x", "rows": [{"warehouse": "w"}]}, {"sku": "x", "rows": [{"count": 1}]},
-        {"sku": "x", "rows": [{**ROW, "more": 1}]}, {"sku": "x", "rows": [{**ROW, "warehouse": 1}]},
+        {},
+        {"sku": "x"},
+        {"rows": [ROW]},
+        {"sku": "x", "rows": [ROW], "more": 1},
+        {"sku": 1, "rows": [ROW]},
+        {"sku": None, "rows": [ROW]},
+        {"sku": "x", "rows": None},
+        {"sku": "x", "rows": (ROW,)},
+        {"sku": "x", "rows": {}},
+        {"sku": "x", "rows": "w"},
+        {"sku": "x", "rows": [None]},
+        {"sku": "x", "rows": [[]]},
+        {"sku": "x", "rows": [{}]},
+        {"sku": "x", "rows": [{"warehouse": "w"}]},
+        {"sku": "x", "rows": [{"count": 1}]},
+        {"sku": "x", "rows": [{**ROW, "more": 1}]},
+        {"sku": "x", "rows": [{**ROW, "warehouse": 1}]},
         *({"sku": "x", "rows": [ROW, {**ROW, "count": count}]} for count in NO_INT),
-        {"sku": 1, "rows": []}, {"sku": 1, "rows": [ROW] * 3}, {"sku": "x", "rows": [ROW, ROW, None]},
+        {"sku": 1, "rows": []},
+        {"sku": 1, "rows": [ROW] * 3},
+        {"sku": "x", "rows": [ROW, ROW, None]},
     ],
     ids=kind,
-)  # fmt: skip
+)
 def test_a_result_of_another_shape(value: Any) -> None:
     assert lab.validate_result("stock_lookup", value) == "shape"
 
@@ -277,7 +304,11 @@ def test_the_result_of_no_tool_is_told_as_such() -> None:
 # -- the door --------------------------------------------------------------------------------------------------------
 
 
-@given(st.sampled_from(["A-1001", "A-1002", "B-2001", "B-2002"]), st.sampled_from(["seoul", "busan", "jeju"]), st.integers(1, 2))
+@given(
+    st.sampled_from(["A-1001", "A-1002", "B-2001", "B-2002"]),
+    st.sampled_from(["seoul", "busan", "jeju"]),
+    st.integers(1, 2),
+)
 def test_a_call_that_keeps_the_contract_runs_its_body_once(sku: str, region: str, limit: int) -> None:
     lab.CACHE.clear()
     lab.CALLS.clear()
@@ -286,7 +317,11 @@ def test_a_call_that_keeps_the_contract_runs_its_body_once(sku: str, region: str
 
     came = lab.call_tool("stock_lookup", args)
 
-    assert came == ({"ok": True, "value": {"sku": sku, "rows": rows}, "error": ""} if rows else {"ok": False, "value": None, "error": "result:empty"})
+    assert came == (
+        {"ok": True, "value": {"sku": sku, "rows": rows}, "error": ""}
+        if rows
+        else {"ok": False, "value": None, "error": "result:empty"}
+    )
     assert lab.CALLS == {"stock_lookup": 1}
     assert args == {"sku": sku, "region": region, "limit": limit}
 
@@ -295,10 +330,15 @@ def test_a_call_that_keeps_the_contract_runs_its_body_once(sku: str, region: str
 @pytest.mark.parametrize(
     ("args", "reason"),
     [
-        ({}, "missing:sku"), (order(more=1), "extra:more"), (order(sku=[]), "type:sku"), (order(limit=True), "type:limit"),
-        (order(region="x"), "allowed:region"), (order(limit=0), "range:limit"), (order(limit=3), "range:limit"),
+        ({}, "missing:sku"),
+        (order(more=1), "extra:more"),
+        (order(sku=[]), "type:sku"),
+        (order(limit=True), "type:limit"),
+        (order(region="x"), "allowed:region"),
+        (order(limit=0), "range:limit"),
+        (order(limit=3), "range:limit"),
     ],
-)  # fmt: skip
+)
 def test_bad_arguments_never_reach_the_body(tool: str, args: dict[str, Any], reason: str) -> None:
     assert lab.call_tool(tool, args) == {"ok": False, "value": None, "error": f"args:{reason}"}
     assert ran() == 0
@@ -324,11 +364,27 @@ class Unprintable(Exception):
 
 
 FAILURES = [
-    ValueError("x"), TypeError("x"), KeyError("x"), TimeoutError(), ConnectionError(), ZeroDivisionError(), MemoryError(),
-    RecursionError(), StopIteration(1), StopAsyncIteration(), AssertionError(), OSError(5, "x"), UnicodeError(), Unprintable(),
-    ExceptionGroup("x", [ValueError()]), NotImplementedError(), asyncio.CancelledError(), GeneratorExit(), OfItsOwn(),
+    ValueError("x"),
+    TypeError("x"),
+    KeyError("x"),
+    TimeoutError(),
+    ConnectionError(),
+    ZeroDivisionError(),
+    MemoryError(),
+    RecursionError(),
+    StopIteration(1),
+    StopAsyncIteration(),
+    AssertionError(),
+    OSError(5, "x"),
+    UnicodeError(),
+    Unprintable(),
+    ExceptionGroup("x", [ValueError()]),
+    NotImplementedError(),
+    asyncio.CancelledError(),
+    GeneratorExit(),
+    OfItsOwn(),
     UnicodeEncodeError("utf-8", "\ud800", 0, 1, "\ud800"),
-]  # fmt: skip
+]
 failures = pytest.mark.parametrize("error", FAILURES, ids=lambda error: type(error).__name__)
 
 
@@ -364,7 +420,9 @@ def test_whatever_a_body_returns_is_measured(value: Any) -> None:
     assert lab.CACHE == {}
 
 
-@pytest.mark.parametrize(("value", "reason"), [(result(), "empty"), (result(1, 2, 3), "too_big"), (result(-1), "range")])
+@pytest.mark.parametrize(
+    ("value", "reason"), [(result(), "empty"), (result(1, 2, 3), "too_big"), (result(-1), "range")]
+)
 def test_a_result_out_of_contract_is_no_success(value: Any, reason: str) -> None:
     install(giving(value), "legacy_stock")
 
@@ -481,13 +539,28 @@ def test_the_order_of_keys_makes_no_other_call(args: dict[str, Any], shuffle: ra
 @pytest.mark.parametrize(
     ("left", "right"),
     [
-        ({"a": 1}, {"a": True}), ({"a": 1}, {"a": 1.0}), ({"a": 1}, {"a": "1"}), ({"a": None}, {"a": "None"}), ({"a": None}, {}),
-        ({"a": [1, 2]}, {"a": [2, 1]}), ({"a": {"b": 1}}, {"a": {"b": 2}}), ({"a": {"b": 1}}, {"a": {"c": 1}}),
-        ({"a": [[1], 2]}, {"a": [[1, 2]]}), ({"a": 1, "b": 2}, {"a": 2, "b": 1}), ({"a": "x,b:y"}, {"a": "x", "b": "y"}),
-        ({"a": "'"}, {"a": '"'}), ({"a": (1,)}, {"a": [1]}), ({"a": 0.0}, {"a": -0.0}), ({"a": "é"}, {"a": "e\u0301"}),
-        ({1: 1}, {"1": 1}), ({"a": 10**5000}, {"a": 10**5000 + 1}), ({"a": b"x"}, {"a": "x"}), (None, {}), ([], {}),
+        ({"a": 1}, {"a": True}),
+        ({"a": 1}, {"a": 1.0}),
+        ({"a": 1}, {"a": "1"}),
+        ({"a": None}, {"a": "None"}),
+        ({"a": None}, {}),
+        ({"a": [1, 2]}, {"a": [2, 1]}),
+        ({"a": {"b": 1}}, {"a": {"b": 2}}),
+        ({"a": {"b": 1}}, {"a": {"c": 1}}),
+        ({"a": [[1], 2]}, {"a": [[1, 2]]}),
+        ({"a": 1, "b": 2}, {"a": 2, "b": 1}),
+        ({"a": "x,b:y"}, {"a": "x", "b": "y"}),
+        ({"a": "'"}, {"a": '"'}),
+        ({"a": (1,)}, {"a": [1]}),
+        ({"a": 0.0}, {"a": -0.0}),
+        ({"a": "é"}, {"a": "e\u0301"}),
+        ({1: 1}, {"1": 1}),
+        ({"a": 10**5000}, {"a": 10**5000 + 1}),
+        ({"a": b"x"}, {"a": "x"}),
+        (None, {}),
+        ([], {}),
     ],
-)  # fmt: skip
+)
 def test_different_calls_have_different_keys(left: Any, right: Any) -> None:
     assert lab.cache_key("t", left) != lab.cache_key("t", right)
 
@@ -616,7 +689,9 @@ def test_bad_arguments_are_refused_before_memory_is_asked() -> None:
 # -- repair ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("reason", ["args:allowed:region", "args:range:limit", "result:too_big", "result:empty", "", "x", None, 5, ["x"]])
+@pytest.mark.parametrize(
+    "reason", ["args:allowed:region", "args:range:limit", "result:too_big", "result:empty", "", "x", None, 5, ["x"]]
+)
 @pytest.mark.parametrize("attempts", [0, 1, 2, 3, 4])
 @pytest.mark.parametrize("fixes", [[], ["region"], ["limit", "tool"], ["region", "limit", "tool"]])
 def test_can_repair_is_a_sentence_about_reason_attempts_and_fixes(reason: Any, attempts: int, fixes: list[str]) -> None:
@@ -748,7 +823,13 @@ def test_no_step_has_the_name_of_a_key_of_the_state() -> None:
     assert all(callable(getattr(lab, name)) for name in steps)
 
 
-@pytest.mark.parametrize(("build", "states"), [(lab.build_naive, ["pick", "fetch", "reply", "giveup"]), (lab.build_graph, ["pick", "fetch", "repair", "reply", "giveup"])])
+@pytest.mark.parametrize(
+    ("build", "states"),
+    [
+        (lab.build_naive, ["pick", "fetch", "reply", "giveup"]),
+        (lab.build_graph, ["pick", "fetch", "repair", "reply", "giveup"]),
+    ],
+)
 def test_the_builders_return_machines_that_can_be_drawn_and_walked(build: Callable[[], Any], states: list[str]) -> None:
     machine = build()
 
@@ -762,8 +843,8 @@ def test_the_builders_return_machines_that_can_be_drawn_and_walked(build: Callab
 def test_every_name_of_the_lab_is_there() -> None:
     names = (
         "REGIONS STOCK MAX_ROWS CALLS TOOLS stock_lookup legacy_stock validate_args validate_result call_tool CACHE "
-        "cache_key run_naive MAX_ATTEMPTS REPAIRS FALLBACK_REGION can_repair handle State pick fetch reply giveup repair "
-        "build_naive build_graph"
+        "cache_key run_naive MAX_ATTEMPTS REPAIRS FALLBACK_REGION can_repair handle State pick fetch reply giveup "
+        "repair build_naive build_graph"
     )
     assert set(names.split()) == set(lab.__all__)
     assert all(hasattr(lab, name) for name in names.split())
@@ -779,13 +860,20 @@ def test_the_module_loaded_anew_has_its_data_as_they_were_and_counts_for_itself(
     again = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(again)
 
-    assert again.handle(order(region="x"))["rows"] == [{"warehouse": "mapo", "count": 7}, {"warehouse": "gasan", "count": 4}]
+    assert again.handle(order(region="x"))["rows"] == [
+        {"warehouse": "mapo", "count": 7},
+        {"warehouse": "gasan", "count": 4},
+    ]
     assert (again.CALLS["stock_lookup"], ran(), lab.CACHE) == (1, 0, {})
 
 
 def test_a_body_may_come_back_through_the_same_door() -> None:
     def body(sku: str, region: str, limit: int) -> Any:
-        return lab.legacy_stock(sku, region, limit) if limit == 1 else lab.call_tool("stock_lookup", order(sku=sku, limit=1))["value"]
+        return (
+            lab.legacy_stock(sku, region, limit)
+            if limit == 1
+            else lab.call_tool("stock_lookup", order(sku=sku, limit=1))["value"]
+        )
 
     install(body)
     assert lab.call_tool("stock_lookup", order(sku="A-1002"))["value"]["rows"] == [{"warehouse": "guro", "count": 5}]

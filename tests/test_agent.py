@@ -1,4 +1,4 @@
-"""The agent as its users meet it: runs, memory and circuits shared by them, resuming, saving, and wrong configuration."""
+"""The agent as its users meet it: runs, what they share, resuming, saving, and wrong configuration."""
 
 from __future__ import annotations
 
@@ -15,9 +15,19 @@ from typing import Any
 
 import pytest
 
-from fsm_agent import Agent, Decision, Limits, Policy, Retry, Row, Run, State, Table, ToolCall, Verdict
+from fsm_agent import Agent, CallTools, Decision, Limits, Policy, Retry, Row, Run, State, Table, ToolCall, Verdict
 from fsm_agent.core.answers import Answer
-from fsm_agent.core.errors import BuildError, CannotResume, ContractError, LimitsError, RunBusy, RunError, SavedRunError, TableError
+from fsm_agent.core.errors import (
+    BuildError,
+    CannotResume,
+    ContractError,
+    LimitsError,
+    RunBusy,
+    RunError,
+    SavedRunError,
+    TableError,
+)
+from fsm_agent.core.events import Decided
 from fsm_agent.core.tools import BreakerPolicy, Outcome, Tool
 from fsm_agent.host.breaker import BreakerState
 from fsm_agent.host.clock import ScriptedClock, SystemClock
@@ -80,13 +90,22 @@ def test_the_same_in_a_running_loop() -> None:
 
 
 def test_one_agent_serves_threads_and_tasks_at_once() -> None:
-    one = Agent([look_up], lambda ask: "done" if ask.run.calls else ToolCall("look_up", {"sku": ask.run.request}), limits=off())
+    one = Agent(
+        [look_up], lambda ask: "done" if ask.run.calls else ToolCall("look_up", {"sku": ask.run.request}), limits=off()
+    )
 
     async def many(names: range) -> list[Answer]:
         return list(await asyncio.gather(*(one.arun(f"s{n}") for n in names)))
 
     with ThreadPoolExecutor(4) as pool:
-        parts = pool.map(lambda k: asyncio.run(many(range(k * 50, k * 50 + 50))) if k % 2 else [one.run(f"s{n}") for n in range(k * 50, k * 50 + 50)], range(4))
+        parts = pool.map(
+            lambda k: (
+                asyncio.run(many(range(k * 50, k * 50 + 50)))
+                if k % 2
+                else [one.run(f"s{n}") for n in range(k * 50, k * 50 + 50)]
+            ),
+            range(4),
+        )
         answers = [answer for part in parts for answer in part]
 
     assert [answer.evidence[0].value["sku"] for answer in answers] == [f"s{n}" for n in range(200)]
@@ -105,7 +124,7 @@ def test_a_run_takes_its_own_name_seed_fields_scope_and_limits(run_id: str) -> N
 
 @pytest.mark.parametrize("run_id", [5, b"r1", [], object()])
 def test_a_run_goes_by_a_text(run_id: Any) -> None:
-    with pytest.raises(RunError, match="run_id is .*; give a text, or leave it out"):
+    with pytest.raises(RunError, match=r"run_id is .*; give a text, or leave it out"):
         agent().start("go", run_id=run_id)
 
 
@@ -124,10 +143,26 @@ def test_a_run_that_was_not_driven_has_no_answer() -> None:
         one._answer(run)
 
 
+def test_an_agent_without_a_decider_is_driven_by_hand() -> None:
+    one = Agent([look_up], None)
+    run = one.start("go")
+    for drive in (lambda: one.drive(run), lambda: asyncio.run(one.adrive(run))):
+        with pytest.raises(RunError, match="there is no decider; give one as decide=, or drive the engine by hand"):
+            drive()
+    one.engine.tell(run, Decided(Decision(calls=(ToolCall("look_up", {"sku": "A"}),))))
+
+    assert type(one.engine.ask(run)) is CallTools
+
+
 @pytest.mark.parametrize("given", [True, False])
 def test_the_closing_answer_comes_from_the_deciders_own_method_or_the_one_that_is_given(given: bool) -> None:
     decider = ScriptedDecider([ToolCall("t")], then="repeat-last", closing="by the decider")
-    one = agent(tool("t", lambda: 1), decide=decider, limits=off(max_tool_calls=1), **({"close": lambda ask: "by the host"} if given else {}))
+    one = agent(
+        tool("t", lambda: 1),
+        decide=decider,
+        limits=off(max_tool_calls=1),
+        **({"close": lambda ask: "by the host"} if given else {}),
+    )
 
     assert one.run("go").text.startswith("by the host" if given else "by the decider")
     assert decider.closed == (not given)
@@ -137,17 +172,31 @@ def test_something_called_close_that_cannot_be_called_closes_nothing() -> None:
     decider = ScriptedDecider([ToolCall("t")], then="repeat-last")
     decider.close = "no"  # type: ignore[method-assign, assignment]
 
-    assert agent(tool("t", lambda: 1), decide=decider, limits=off(max_tool_calls=1)).run("go").stop_reason == "max_tool_calls"
+    assert (
+        agent(tool("t", lambda: 1), decide=decider, limits=off(max_tool_calls=1)).run("go").stop_reason
+        == "max_tool_calls"
+    )
 
 
 def test_states_may_be_narrowed_to_some_tools() -> None:
-    one = agent(tool("t", lambda: 1), tool("u", lambda: 2), decide=script([ToolCall("t"), ToolCall("u")]), allowed={"gather": ["u"]})
+    one = agent(
+        tool("t", lambda: 1),
+        tool("u", lambda: 2),
+        decide=script([ToolCall("t"), ToolCall("u")]),
+        allowed={"gather": ["u"]},
+    )
 
     assert calls_of(one.run("go")) == [("t", "refused:not_allowed"), ("u", 2)]
 
 
 def test_required_tools_and_a_verifier_decide_what_suffices() -> None:
-    one = agent(tool("t", lambda: 1), tool("u", lambda: 2), decide=script("too soon", ToolCall("u"), "now"), required=["u"], verify=lambda ask: len(ask.run.calls) == 1)
+    one = agent(
+        tool("t", lambda: 1),
+        tool("u", lambda: 2),
+        decide=script("too soon", ToolCall("u"), "now"),
+        required=["u"],
+        verify=lambda ask: len(ask.run.calls) == 1,
+    )
 
     assert one.run("go").text == "now"
 
@@ -170,12 +219,18 @@ def test_a_machine_of_ones_own_with_work_of_ones_own() -> None:
             """Never told."""
 
     table = Table(
-        "short", "shout", [State("shout", work="normalize"), State("think", work="decide"), State("end", work="answer")],
+        "short",
+        "shout",
+        [State("shout", work="normalize"), State("think", work="decide"), State("end", work="answer")],
         [
-            Row("shout", "ready", "think"), Row("shout", "rejected", "end"), Row("think", "decided", "end"), Row("think", "proposed", "end"),
-            Row("think", "failed", "end"), Row("think", "stopped", "end"),
+            Row("shout", "ready", "think"),
+            Row("shout", "rejected", "end"),
+            Row("think", "decided", "end"),
+            Row("think", "proposed", "end"),
+            Row("think", "failed", "end"),
+            Row("think", "stopped", "end"),
         ],
-    )  # fmt: skip
+    )
     answer = Agent([], script("hi"), machine=table, work={"normalize": Shout()}, limits=off()).run("go")
 
     assert (answer.text, answer.path) == ("hi", ("shout", "think", "end"))
@@ -203,15 +258,32 @@ class Spelling:
     ("repairs", "fixes"),
     [
         ({"args:range:limit": lower, "args:allowed:sku": spell}, ["spell", "lower"]),
-        ({"args:range:limit": lambda n, a: lower(n, a), "args:allowed:sku": lambda n, a: spell(n, a)}, ["args:allowed:sku", "args:range:limit"]),
-        ({"args:range:limit": functools.partial(lower), "args:allowed:sku": Spelling()}, ["args:allowed:sku", "args:range:limit"]),
-        ({"args:range:limit": lower, "args:allowed:sku": type("X", (), {"__name__": "lower", "__call__": Spelling.__call__})()}, ["args:allowed:sku", "lower"]),
+        (
+            {"args:range:limit": lambda n, a: lower(n, a), "args:allowed:sku": lambda n, a: spell(n, a)},
+            ["args:allowed:sku", "args:range:limit"],
+        ),
+        (
+            {"args:range:limit": functools.partial(lower), "args:allowed:sku": Spelling()},
+            ["args:allowed:sku", "args:range:limit"],
+        ),
+        (
+            {
+                "args:range:limit": lower,
+                "args:allowed:sku": type("X", (), {"__name__": "lower", "__call__": Spelling.__call__})(),
+            },
+            ["args:allowed:sku", "lower"],
+        ),
     ],
     ids=["functions", "lambdas", "objects", "one name"],
 )
 def test_every_repair_has_a_name_of_its_own_and_is_tried(repairs: Any, fixes: list[str]) -> None:
     spec = {"sku": {"type": "str", "allowed": ["B"]}, "limit": {"type": "int", "max": 2}}
-    one = Agent({"t": {"fn": look_up, "args": spec}}, script(ToolCall("t", {"sku": "A", "limit": 9})), limits=off(max_attempts=3), repairs=repairs)
+    one = Agent(
+        {"t": {"fn": look_up, "args": spec}},
+        script(ToolCall("t", {"sku": "A", "limit": 9})),
+        limits=off(max_attempts=3),
+        repairs=repairs,
+    )
     answer = one.run("go")
 
     assert calls_of(answer) == [("t", {"sku": "B", "limit": 2})]
@@ -242,13 +314,24 @@ def remembering(clock: ScriptedClock | None = None, **more: Any) -> tuple[Agent,
     ran: list[int] = []
     fields = more.pop("fields", {})
     one = agent(
-        tool("t", lambda: ran.append(1) or len(ran), **fields), tool("w", lambda: "written", effect="idempotent"), tool("bad", lambda: 1 / 0),
+        tool("t", lambda: ran.append(1) or len(ran), **fields),
+        tool("w", lambda: "written", effect="idempotent"),
+        tool("bad", lambda: 1 / 0),
         **{"memory": TtlMemory(), "ttl_s": 60.0, "clock": clock or ScriptedClock(), **more},
-    )  # fmt: skip
+    )
     return one, ran
 
 
-@pytest.mark.parametrize("more", [{"memory": None, "ttl_s": None}, {"ttl_s": None}, {"ttl_s": 0}, {"fields": {"cache_ttl_s": 0}}, {"fields": {"effect": "idempotent"}}])
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"memory": None, "ttl_s": None},
+        {"ttl_s": None},
+        {"ttl_s": 0},
+        {"fields": {"cache_ttl_s": 0}},
+        {"fields": {"effect": "idempotent"}},
+    ],
+)
 def test_memory_is_opt_in(more: dict[str, Any]) -> None:
     one, ran = remembering(**more)
     for _ in range(3):
@@ -324,7 +407,9 @@ def breaking(clock: ScriptedClock, decide: Any = None, **fields: Any) -> tuple[A
             raise ValueError
         return "well"
 
-    return agent(tool("t", body, breaker=BreakerPolicy(failures=3, open_s=30.0), **fields), clock=clock, decide=decide), ran
+    return agent(
+        tool("t", body, breaker=BreakerPolicy(failures=3, open_s=30.0), **fields), clock=clock, decide=decide
+    ), ran
 
 
 def test_three_failures_in_a_row_open_the_circuit_for_all_runs_until_a_probe_succeeds() -> None:
@@ -517,9 +602,13 @@ def test_runs_die_after_use() -> None:
 
 def test_nothing_in_an_agent_grows_over_two_thousand_runs() -> None:
     one = agent(
-        tool("t", lambda n: n), tool("bad", lambda: 1 / 0), memory=TtlMemory(max_entries=50), ttl_s=60.0, negative_ttl_s=60.0,
+        tool("t", lambda n: n),
+        tool("bad", lambda: 1 / 0),
+        memory=TtlMemory(max_entries=50),
+        ttl_s=60.0,
+        negative_ttl_s=60.0,
         decide=lambda ask: "done" if ask.run.turns else [ToolCall("t", {"n": ask.run.request}), ToolCall("bad")],
-    )  # fmt: skip
+    )
 
     def some(start: int, count: int) -> None:
         for n in range(start, start + count):
@@ -541,7 +630,7 @@ def test_nothing_in_an_agent_grows_over_two_thousand_runs() -> None:
 WRONG: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
     "tools": ({"tools": 5}, ContractError, "5 is no set of tools"),
     "two of a name": ({"tools": [look_up, look_up]}, ContractError, "two tools are named 'look_up'"),
-    "decide": ({"decide": None}, BuildError, "decide is None; give a function"),
+    "decide": ({"decide": 5}, BuildError, "decide is 5; give a function"),
     "decide text": ({"decide": "model"}, BuildError, "decide is 'model'; give a function"),
     "verify": ({"verify": True}, BuildError, "verify is True; give a function"),
     "close": ({"close": "bye"}, BuildError, "close is 'bye'; give a function"),
@@ -554,17 +643,31 @@ WRONG: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
     "clock": ({"clock": 5}, BuildError, "clock is 5; give a Clock"),
     "ttl": ({"ttl_s": -1.0}, BuildError, "a TTL is given and no memory; pass memory=TtlMemory"),
     "negative ttl alone": ({"negative_ttl_s": 5}, BuildError, "a TTL is given and no memory"),
-    "ttl below 0": ({"ttl_s": -1.0, "memory": TtlMemory()}, BuildError, "ttl_s is -1; give seconds from 0, math.inf for good, or None"),
+    "ttl below 0": (
+        {"ttl_s": -1.0, "memory": TtlMemory()},
+        BuildError,
+        "ttl_s is -1; give seconds from 0, math.inf for good, or None",
+    ),
     "ttl text": ({"ttl_s": "5", "memory": TtlMemory()}, BuildError, "ttl_s: expected a number of seconds"),
-    "ttl nan": ({"negative_ttl_s": math.nan, "memory": TtlMemory()}, BuildError, "negative_ttl_s: expected a finite number"),
-    "repair": ({"repairs": {"args:range:n": "limit"}}, BuildError, "the repair of 'args:range:n' is 'limit'; give a function"),
+    "ttl nan": (
+        {"negative_ttl_s": math.nan, "memory": TtlMemory()},
+        BuildError,
+        "negative_ttl_s: expected a finite number",
+    ),
+    "repair": (
+        {"repairs": {"args:range:n": "limit"}},
+        BuildError,
+        "the repair of 'args:range:n' is 'limit'; give a function",
+    ),
     "state": ({"allowed": {"nowhere": []}}, TableError, "has no state 'nowhere'"),
     "unbounded": ({"limits": Limits.off()}, TableError, "no limit in force bounds the cycle"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize(("more", "error", "words"), WRONG.values(), ids=WRONG)
-def test_wrong_configuration_fails_at_build_and_names_the_mend(more: dict[str, Any], error: type[Exception], words: str) -> None:
+def test_wrong_configuration_fails_at_build_and_names_the_mend(
+    more: dict[str, Any], error: type[Exception], words: str
+) -> None:
     given = {"tools": [look_up], "decide": script("done"), **more}
     with pytest.raises(error, match=words):
         Agent(given.pop("tools"), given.pop("decide"), **given)
@@ -572,7 +675,7 @@ def test_wrong_configuration_fails_at_build_and_names_the_mend(more: dict[str, A
 
 @pytest.mark.parametrize("limits", [5, {"max_turns": 3}, "lab"])
 def test_a_run_takes_limits_and_nothing_else_for_them(limits: Any) -> None:
-    with pytest.raises(BuildError, match="limits is .*; give a Limits"):
+    with pytest.raises(BuildError, match=r"limits is .*; give a Limits"):
         agent().run("go", limits=limits)
     with pytest.raises(TableError):
         agent().run("go", limits=Limits.off())
@@ -589,7 +692,10 @@ def test_an_agent_has_a_clock_and_circuits_by_default_and_no_memory() -> None:
 
 
 def test_a_decision_of_many_parts_is_taken_as_it_is() -> None:
-    one = agent(tool("t", lambda: 1), decide=script(Decision(calls=(ToolCall("t", id="mine"),), text="thinking"), Decision(question="Which?")))
+    one = agent(
+        tool("t", lambda: 1),
+        decide=script(Decision(calls=(ToolCall("t", id="mine"),), text="thinking"), Decision(question="Which?")),
+    )
     answer = one.run("go")
 
     assert (answer.stop_reason, answer.next_questions) == ("question", ("Which?",))

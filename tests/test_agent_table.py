@@ -35,7 +35,7 @@ ROWS: list[tuple[str, str, str, tuple[str, ...], tuple[str, ...]]] = [
     ("gather", "proposed", "verify", (), ()),
     ("gather", "stopped", "final", (), ()),
     ("verify", "passed", "final", (), ()),
-    ("verify", "insufficient", "gather", ("verify_rounds_left", "gather_rounds_left", "within_limits"), ()),
+    ("verify", "insufficient", "gather", ("verify_rounds_left", "gather_rounds_left", "within_limits"), ("gather_rounds",)),
     ("verify", "insufficient", "final", (), ()),
     ("verify", "stopped", "final", (), ()),
     ("repair", "repaired", "gather", ("attempts_left", "within_limits"), ()),

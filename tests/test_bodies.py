@@ -32,7 +32,9 @@ def gate() -> Iterator[threading.Event]:
     event.set()
 
 
-def job(fn: Callable[..., Any], *, seconds: float | None = None, turn: Any = None, number: int = 0, **fields: Any) -> Performance:
+def job(
+    fn: Callable[..., Any], *, seconds: float | None = None, turn: Any = None, number: int = 0, **fields: Any
+) -> Performance:
     tool = Tool(name="t", fn=fn, **fields)
     return Performance(Call(id=f"c{number}", tool="t", args={}), tool, seconds=seconds, turn=turn)
 
@@ -80,20 +82,28 @@ Way = Callable[[Performance], Any]
 @each_way
 @pytest.mark.parametrize(
     ("fn", "value"),
-    [(lambda: "now", "now"), (soon, "later"), (lambda: soon("by a plain function"), "by a plain function"), (Awaitable_, "awaited"), (lambda: None, None)],
+    [
+        (lambda: "now", "now"),
+        (soon, "later"),
+        (lambda: soon("by a plain function"), "by a plain function"),
+        (Awaitable_, "awaited"),
+        (lambda: None, None),
+    ],
 )
 def test_a_body_comes_back_with_its_value(way: Way, fn: Any, value: Any) -> None:
     assert way(job(fn)) == Returned("c0", value)
 
 
 @each_way
-@pytest.mark.parametrize("error", [ValueError("x"), StopIteration(), asyncio.CancelledError("x"), GeneratorExit("x"), BaseException("x")])
+@pytest.mark.parametrize(
+    "error", [ValueError("x"), StopIteration(), asyncio.CancelledError("x"), GeneratorExit("x"), BaseException("x")]
+)
 def test_what_a_body_raises_is_its_event(way: Way, error: BaseException) -> None:
     assert way(job(raising(error))) == Raised("c0", type(error).__name__, str(error))
 
 
 @each_way
-@pytest.mark.parametrize("error", [ValueError("x"), asyncio.CancelledError("x"), asyncio.TimeoutError("x")])
+@pytest.mark.parametrize("error", [ValueError("x"), asyncio.CancelledError("x"), TimeoutError("x")])
 def test_what_a_coroutine_raises_is_its_event_too(way: Way, error: BaseException) -> None:
     assert way(job(lambda: araising(error))) == Raised("c0", type(error).__name__, str(error))
 
@@ -314,10 +324,20 @@ class Plain:
 @pytest.mark.parametrize(
     ("fn", "wanted"),
     [
-        (soon, True), (functools.partial(soon, 1), True), (Called(), True), (Called().__call__, True), (Plain(), False), (len, False),
-        (lambda: soon(), False), (Called, False), (int, False), (None, False), (5, False), (functools.partial(len), False),
+        (soon, True),
+        (functools.partial(soon, 1), True),
+        (Called(), True),
+        (Called().__call__, True),
+        (Plain(), False),
+        (len, False),
+        (lambda: soon(), False),
+        (Called, False),
+        (int, False),
+        (None, False),
+        (5, False),
+        (functools.partial(len), False),
     ],
-)  # fmt: skip
+)
 def test_coroutine_functions_are_known_without_a_call(fn: Any, wanted: bool) -> None:
     assert is_async(fn) is wanted
 

@@ -45,6 +45,7 @@ __all__ = ["fresh"]
 
 # -- orders and their repairs
 
+
 @pytest.mark.parametrize(("given_order", "errors", "fixes", "attempts", "runs", "ok"), CASES)
 def test_an_order_is_repaired_by_its_reasons(
     given_order: dict[str, Any], errors: list[str], fixes: list[str], attempts: int, runs: int, ok: bool
@@ -53,7 +54,13 @@ def test_an_order_is_repaired_by_its_reasons(
     answer = lab.handle(given_order)
 
     assert list(answer) == KEYS
-    assert (answer["errors"], answer["fixes"], answer["attempts"], answer["tool_runs"], answer["ok"]) == (errors, fixes, attempts, runs, ok)
+    assert (answer["errors"], answer["fixes"], answer["attempts"], answer["tool_runs"], answer["ok"]) == (
+        errors,
+        fixes,
+        attempts,
+        runs,
+        ok,
+    )
     assert len(answer["calls"]) == attempts
     assert ran() == runs
     assert given_order == kept
@@ -73,7 +80,12 @@ def test_an_answer_from_memory_ran_no_body_and_still_counts_its_tries() -> None:
     lab.handle(order(region="x"))
     answer = lab.handle(order(region="x"))
 
-    assert (answer["tool_runs"], answer["attempts"], len(answer["calls"]), answer["errors"]) == (0, 2, 2, ["args:allowed:region"])
+    assert (answer["tool_runs"], answer["attempts"], len(answer["calls"]), answer["errors"]) == (
+        0,
+        2,
+        2,
+        ["args:allowed:region"],
+    )
     assert lab.handle(order(prefer="legacy_stock"))["tool_runs"] == 1
 
 
@@ -99,7 +111,11 @@ def test_a_repair_that_would_change_nothing_is_not_tried() -> None:
         assert (answer["fixes"], answer["attempts"], ran()) == ([], 1, 0)
 
 
-@pytest.mark.parametrize(("most", "attempts", "fixes"), [(0, 1, 0), (-5, 1, 0), (1, 1, 0), (2, 2, 1), (3, 3, 2), (4, 4, 3), (9, 4, 3), (10**5000, 4, 3), (None, 4, 3)], ids=kind)
+@pytest.mark.parametrize(
+    ("most", "attempts", "fixes"),
+    [(0, 1, 0), (-5, 1, 0), (1, 1, 0), (2, 2, 1), (3, 3, 2), (4, 4, 3), (9, 4, 3), (10**5000, 4, 3), (None, 4, 3)],
+    ids=kind,
+)
 def test_tries_are_capped_by_max_attempts_as_it_is_bound(most: Any, attempts: int, fixes: int) -> None:
     lab.MAX_ATTEMPTS = most
     answer = lab.handle(order(prefer="legacy_stock", region="x", limit=9))
@@ -213,7 +229,9 @@ def test_an_entry_that_makes_no_tool_is_unknown(entry: Any) -> None:
 
 
 def test_any_mapping_is_an_entry() -> None:
-    lab.TOOLS["proxy"] = MappingProxyType({**lab.TOOLS["stock_lookup"], "args": {"item": {"type": "str"}}, "fn": giving(result(4))})
+    lab.TOOLS["proxy"] = MappingProxyType(
+        {**lab.TOOLS["stock_lookup"], "args": {"item": {"type": "str"}}, "fn": giving(result(4))}
+    )
 
     assert lab.handle({"prefer": "proxy", "item": "x"})["rows"] == result(4)["rows"]
 
@@ -255,7 +273,12 @@ def test_contracts_of_arguments_in_other_forms(spec: dict[str, Any], args: dict[
         ({"n": {"type": "int"}}, {"n": 3}, "", []),
         ({"n": {"type": "int", "max": 2}}, {"n": 3}, "range", []),
         ({"n": {"type": "int", "required": False}}, {}, "", []),
-        ({"a": {"type": "str"}, "items": {"type": "list", "item": {"type": "str"}}}, {"a": "x", "items": ["y"]}, "", ["y"]),
+        (
+            {"a": {"type": "str"}, "items": {"type": "list", "item": {"type": "str"}}},
+            {"a": "x", "items": ["y"]},
+            "",
+            ["y"],
+        ),
         ({"type": "list", "max_len": 2, "item": {"type": "int"}}, [1, 2], "", [1, 2]),
         ({"type": "list", "max_len": 2, "item": {"type": "int"}}, [1, 2, 3], "too_big", []),
         ({"type": "list", "item": {"type": "int"}}, [], "empty", []),
@@ -279,7 +302,11 @@ def test_contracts_of_results_in_other_forms(returns: Any, value: Any, reason: s
 
 
 def test_a_json_schema_that_is_edited_in_place_counts_at_once() -> None:
-    schema: dict[str, Any] = {"type": "object", "properties": {"n": {"type": "integer", "maximum": 2}}, "required": ["n"]}
+    schema: dict[str, Any] = {
+        "type": "object",
+        "properties": {"n": {"type": "integer", "maximum": 2}},
+        "required": ["n"],
+    }
     lab.TOOLS["t"] = {"fn": lambda n: {"rows": [n]}, "args": schema, "returns": {"type": "object"}}
     assert lab.handle({"prefer": "t", "n": 3})["errors"] == ["args:range:n"]
     schema["properties"]["n"]["maximum"] = 3
@@ -299,7 +326,10 @@ class Tool(StrEnum):
     LEGACY = "legacy_stock"
 
 
-@pytest.mark.parametrize(("prefer", "tool"), [(None, "stock_lookup"), ("", "stock_lookup"), ("legacy_stock", "legacy_stock"), (Tool.LEGACY, "legacy_stock")])
+@pytest.mark.parametrize(
+    ("prefer", "tool"),
+    [(None, "stock_lookup"), ("", "stock_lookup"), ("legacy_stock", "legacy_stock"), (Tool.LEGACY, "legacy_stock")],
+)
 def test_prefer_names_the_tool(prefer: Any, tool: str) -> None:
     answer = lab.handle(order(sku="A-1002", prefer=prefer))
 
@@ -308,7 +338,9 @@ def test_prefer_names_the_tool(prefer: Any, tool: str) -> None:
     assert lab.CALLS[tool] == 1
 
 
-@pytest.mark.parametrize("prefer", [value for name, value in ODD.items() if name not in ("None", "empty")] + [[], {}, 0, False], ids=kind)
+@pytest.mark.parametrize(
+    "prefer", [value for name, value in ODD.items() if name not in ("None", "empty")] + [[], {}, 0, False], ids=kind
+)
 def test_a_preference_for_no_tool_is_refused(prefer: Any) -> None:
     answer = lab.handle(order(prefer=prefer))
 
@@ -353,7 +385,10 @@ def test_an_order_with_one_odd_value_ends_with_an_answer(name: str, value: Any) 
     assert value is ... or given_order[name] is value
 
 
-@pytest.mark.parametrize("extra", [{"note": object()}, {"path": [1]}, {"errors": ["x"]}, {5: 6}, {None: None}, {"order": 1, "tool": "x", "args": 1}])
+@pytest.mark.parametrize(
+    "extra",
+    [{"note": object()}, {"path": [1]}, {"errors": ["x"]}, {5: 6}, {None: None}, {"order": 1, "tool": "x", "args": 1}],
+)
 def test_extra_keys_of_an_order_are_ignored(extra: dict[Any, Any]) -> None:
     assert lab.handle({**GOOD, **extra})["calls"] == [{"tool": "stock_lookup", "args": GOOD}]
 
@@ -445,12 +480,24 @@ def plain_handle(given_order: dict[str, Any], memory: dict[Any, Any], repairs: b
         fix = lab.REPAIRS.get(error, "")
         if not repairs or not fix or fix in fixes or len(calls) >= lab.MAX_ATTEMPTS:
             break
-        changed = {"region": (tool, {**args, "region": "seoul"}), "limit": (tool, {**args, "limit": 2}), "tool": ("stock_lookup", args)}[fix]
+        changed = {
+            "region": (tool, {**args, "region": "seoul"}),
+            "limit": (tool, {**args, "limit": 2}),
+            "tool": ("stock_lookup", args),
+        }[fix]
         if changed == (tool, args):
             break
         fixes.append(fix)
         tool, args = changed
-    return {"ok": not error, "rows": rows, "errors": errors, "fixes": fixes, "attempts": len(calls), "calls": calls, "tool_runs": runs}
+    return {
+        "ok": not error,
+        "rows": rows,
+        "errors": errors,
+        "fixes": fixes,
+        "attempts": len(calls),
+        "calls": calls,
+        "tool_runs": runs,
+    }
 
 
 def some_order(dice: random.Random) -> dict[str, Any]:
@@ -531,7 +578,12 @@ def desk_of(**entries: Any) -> ToolDesk:
     return ToolDesk(
         tools={name: {**spec, **entry} for name, entry in entries.items()},
         default_tool=next(iter(entries)),
-        repairs={"args:range:n": "lower", "raised:ValueError": "other", "result:shape": "broken", "result:range": "none"},
+        repairs={
+            "args:range:n": "lower",
+            "raised:ValueError": "other",
+            "result:shape": "broken",
+            "result:range": "none",
+        },
         fixes={
             "lower": lambda tool, args: (tool, {"n": 9}),
             "other": lambda tool, args: ("second", args),
@@ -544,9 +596,15 @@ def test_a_host_has_the_same_doors_over_its_own_tools() -> None:
     desk = desk_of(first={"fn": ask_for})
 
     assert desk.handle({"n": 99}) == {
-        "ok": True, "answer": "no rows: {'n': 9}", "rows": [], "errors": ["args:range:n"], "fixes": ["lower"], "attempts": 2,
-        "calls": [{"tool": "first", "args": {"n": 99}}, {"tool": "first", "args": {"n": 9}}], "tool_runs": 1,
-    }  # fmt: skip
+        "ok": True,
+        "answer": "no rows: {'n': 9}",
+        "rows": [],
+        "errors": ["args:range:n"],
+        "fixes": ["lower"],
+        "attempts": 2,
+        "calls": [{"tool": "first", "args": {"n": 99}}, {"tool": "first", "args": {"n": 9}}],
+        "tool_runs": 1,
+    }
     assert desk.run_naive({"n": 99})["path"] == ["pick", "fetch", "giveup"]
     assert desk.call_tool("first", {"n": 9})["value"] == {"n": 9}
     assert desk.can_repair("args:range:n", 1)
@@ -627,7 +685,11 @@ def test_only_pure_tools_are_remembered() -> None:
 
 
 def test_identity_arguments_make_two_calls_the_same_at_both_doors() -> None:
-    entry = {"fn": lambda n, note: {"n": n}, "args": {"n": {"type": "int"}, "note": {"type": "str"}}, "identity": ("n",)}
+    entry = {
+        "fn": lambda n, note: {"n": n},
+        "args": {"n": {"type": "int"}, "note": {"type": "str"}},
+        "identity": ("n",),
+    }
     desk = desk_of(first=entry)
     desk.handle({"n": 1, "note": "x"})
 
@@ -645,9 +707,14 @@ def test_every_order_has_an_idempotency_key_of_its_own_and_every_try_of_it_the_s
             raise ConnectionError
         return {"n": n}
 
-    desk = desk_of(first={
-        "fn": body, "effect": "idempotent", "context_parameter": "context", "retry": Retry(attempts=2, backoff_s=(0.0,)),
-    })  # fmt: skip
+    desk = desk_of(
+        first={
+            "fn": body,
+            "effect": "idempotent",
+            "context_parameter": "context",
+            "retry": Retry(attempts=2, backoff_s=(0.0,)),
+        }
+    )
     for _ in range(3):
         assert desk.handle({"n": 1})["tool_runs"] == 2
     desk.call_tool("first", {"n": 1})
@@ -756,10 +823,17 @@ def test_a_run_tells_how_it_ended() -> None:
 @pytest.mark.parametrize(
     ("value", "rows"),
     [
-        ({"rows": [{"a": 1}, 2]}, [{"a": 1}, 2]), ({"rows": 5}, []), ({"a": 1, "b": [3], "c": [4]}, [3]), ([1, [2]], [1, [2]]),
-        ((1,), []), (None, []), ({}, []), (MappingProxyType({"x": [1]}), [1]), ("text", []),
+        ({"rows": [{"a": 1}, 2]}, [{"a": 1}, 2]),
+        ({"rows": 5}, []),
+        ({"a": 1, "b": [3], "c": [4]}, [3]),
+        ([1, [2]], [1, [2]]),
+        ((1,), []),
+        (None, []),
+        ({}, []),
+        (MappingProxyType({"x": [1]}), [1]),
+        ("text", []),
     ],
-)  # fmt: skip
+)
 def test_rows_are_found_in_a_result_and_copied(value: Any, rows: list[Any]) -> None:
     found = rows_of(value)
 

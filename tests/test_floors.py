@@ -83,6 +83,7 @@ FLOORS: dict[str, int] = {
     "host.live_tools": 5,
     "host.memory": 5,
     "host.perform": 5,
+    "host.door": 5,
     "host.ports": 5,
     "host.tasks": 5,
     "host.tool_forms": 5,

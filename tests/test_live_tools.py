@@ -142,11 +142,21 @@ def test_only_a_plain_text_of_the_table_is_a_name(name: Any) -> None:
 @pytest.mark.parametrize(
     "wrong",
     [
-        None, 5, "t", [], entry(effect="odd"), entry(retry=3), entry(secret=5), entry(timeout_s=0), entry(timeout_s="1"),
-        entry(cache_ttl_s=1, effect="idempotent"), entry(args={"type": "nothing"}), entry(returns={"type": "nothing"}),
+        None,
+        5,
+        "t",
+        [],
+        entry(effect="odd"),
+        entry(retry=3),
+        entry(secret=5),
+        entry(timeout_s=0),
+        entry(timeout_s="1"),
+        entry(cache_ttl_s=1, effect="idempotent"),
+        entry(args={"type": "nothing"}),
+        entry(returns={"type": "nothing"}),
     ],
     ids=lambda wrong: str(wrong)[:30],
-)  # fmt: skip
+)
 def test_an_entry_that_makes_no_tool_is_none(wrong: Any) -> None:
     entries = {"t": wrong}
     tools = LiveTools(entries)

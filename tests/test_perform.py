@@ -75,7 +75,9 @@ def test_memory_is_opt_in_and_for_pure_tools(tool_ttl: Any, host_ttl: Any, memor
     one = tool(cache_ttl_s=tool_ttl, effect=effect)
     remember(by, one)
 
-    assert known(by, one) is (memory and effect is EffectClass.PURE and bool(host_ttl if tool_ttl is None else tool_ttl))
+    assert known(by, one) is (
+        memory and effect is EffectClass.PURE and bool(host_ttl if tool_ttl is None else tool_ttl)
+    )
 
 
 def test_a_time_to_live_of_zero_takes_nothing_that_others_remember() -> None:
@@ -95,7 +97,9 @@ def test_what_is_remembered_is_handed_back_under_the_calls_own_id() -> None:
     assert made.event == Reused("other", {"rows": [1]}, "")
 
 
-@pytest.mark.parametrize(("tool_ttl", "host_ttl", "lives"), [(5.0, 60.0, 5.0), (None, 60.0, 60.0), (100.0, None, 100.0)])
+@pytest.mark.parametrize(
+    ("tool_ttl", "host_ttl", "lives"), [(5.0, 60.0, 5.0), (None, 60.0, 60.0), (100.0, None, 100.0)]
+)
 def test_the_tools_own_time_to_live_comes_before_the_hosts(tool_ttl: Any, host_ttl: Any, lives: float) -> None:
     clock = ScriptedClock(wall_start=1e9)
     by, one = host(clock=clock, ttl_s=host_ttl), tool(cache_ttl_s=tool_ttl)
@@ -114,7 +118,9 @@ def test_what_lives_for_good_outlives_any_clock() -> None:
     assert known(by)
 
 
-@pytest.mark.parametrize(("left", "right", "shared"), [("", "", False), ("a", "a", True), ("a", "b", False), ("r1", "", True)])
+@pytest.mark.parametrize(
+    ("left", "right", "shared"), [("", "", False), ("a", "a", True), ("a", "b", False), ("r1", "", True)]
+)
 def test_a_scope_shares_with_nobody_else(left: str, right: str, shared: bool) -> None:
     by = host()
     remember(by, whose=run(id="r1", scope=left))
@@ -182,7 +188,9 @@ def test_a_success_with_effects_forgets_what_its_own_scope_has_read(effect: Effe
     by = host()
     remember(by, whose=run(scope="a"))
     remember(by, whose=run(scope="b"))
-    settled(by, asked(by, run(scope="a"), tool(name="w", effect=effect)), Returned("c1", 1), whose=run(scope="a"), ok=ok)
+    settled(
+        by, asked(by, run(scope="a"), tool(name="w", effect=effect)), Returned("c1", 1), whose=run(scope="a"), ok=ok
+    )
 
     assert known(by, whose=run(scope="a")) is not (ok and effect is not EffectClass.PURE)
     assert known(by, whose=run(scope="b"))
@@ -311,7 +319,9 @@ def test_a_ticket_is_good_for_one_word() -> None:
 # -- arguments -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("args", [{}, {"n": 1, "s": "x", "b": True, "f": 1.5, "z": None, "y": b"x"}, {"deep": [{"a": [1]}]}, {"t": (1, [2])}])
+@pytest.mark.parametrize(
+    "args", [{}, {"n": 1, "s": "x", "b": True, "f": 1.5, "z": None, "y": b"x"}, {"deep": [{"a": [1]}]}, {"t": (1, [2])}]
+)
 def test_a_body_gets_a_copy_of_its_own(args: dict[str, Any]) -> None:
     one = call(args=args)
     own = perform.arguments(tool(), one, run(), None, None)
@@ -363,12 +373,20 @@ def confused(outcome: Outcome) -> Any:
 
 @pytest.mark.parametrize(
     ("classify", "reason"),
-    [(None, None), (verdict, "1  "), (confused, None), (lambda outcome: "RETRYABLE", None), (lambda outcome: None, None)],
+    [
+        (None, None),
+        (verdict, "1  "),
+        (confused, None),
+        (lambda outcome: "RETRYABLE", None),
+        (lambda outcome: None, None),
+    ],
 )
 def test_a_classifier_is_asked_about_a_value(classify: Callable[..., Any] | None, reason: str | None) -> None:
     event = perform.returned(tool(classify=classify), call(), 1)
 
-    assert event == Returned("c1", 1, None if reason is None else Verdict(result_class=ResultClass.RETRYABLE, reason=reason))
+    assert event == Returned(
+        "c1", 1, None if reason is None else Verdict(result_class=ResultClass.RETRYABLE, reason=reason)
+    )
 
 
 @pytest.mark.parametrize(("classify", "reason"), [(None, None), (verdict, "None ValueError no luck"), (confused, None)])
@@ -384,7 +402,9 @@ def test_a_classifier_is_asked_about_an_error_of_a_body_that_ran(classify: Any, 
 def test_the_message_of_an_error_is_capped_and_never_fails() -> None:
     assert len(perform.message_of(ValueError("x" * 10_000))) == 2000
     assert perform.message_of(Unprintable()) == "(the message of the Unprintable could not be read)"
-    assert perform.raised(tool(), call(), Unprintable()) == Raised("c1", "Unprintable", perform.message_of(Unprintable()))
+    assert perform.raised(tool(), call(), Unprintable()) == Raised(
+        "c1", "Unprintable", perform.message_of(Unprintable())
+    )
 
 
 def test_secret_arguments_are_redacted_from_the_message_and_from_what_the_classifier_hears() -> None:
@@ -398,8 +418,12 @@ def test_secret_arguments_are_redacted_from_the_message_and_from_what_the_classi
 
 
 def test_a_late_body_says_whether_it_began() -> None:
-    assert perform.late(call(), 0.25, ran=True) == Raised("c1", "TimeoutError", "the body did not end in 0.25 s", None, True)
-    assert perform.late(call(), 2.0, ran=False) == Raised("c1", "TimeoutError", "the body could not begin in 2 s", None, False)
+    assert perform.late(call(), 0.25, ran=True) == Raised(
+        "c1", "TimeoutError", "the body did not end in 0.25 s", None, True
+    )
+    assert perform.late(call(), 2.0, ran=False) == Raised(
+        "c1", "TimeoutError", "the body could not begin in 2 s", None, False
+    )
 
 
 def test_a_tool_that_was_removed_meanwhile_did_not_run() -> None:
@@ -409,11 +433,18 @@ def test_a_tool_that_was_removed_meanwhile_did_not_run() -> None:
 @pytest.mark.parametrize(
     ("timeout", "deadline", "spent", "left"),
     [
-        (None, None, 0.0, None), (5.0, None, 99.0, 5.0), (None, 20.0, 5.0, 13.0), (5.0, 20.0, 5.0, 5.0), (5.0, 20.0, 15.0, 3.0),
-        (5.0, 20.0, 99.0, 0.0), (None, 0.0, 0.0, 0.0),
+        (None, None, 0.0, None),
+        (5.0, None, 99.0, 5.0),
+        (None, 20.0, 5.0, 13.0),
+        (5.0, 20.0, 5.0, 5.0),
+        (5.0, 20.0, 15.0, 3.0),
+        (5.0, 20.0, 99.0, 0.0),
+        (None, 0.0, 0.0, 0.0),
     ],
-)  # fmt: skip
-def test_a_body_has_its_own_time_and_no_more_than_is_left_for_work(timeout: Any, deadline: Any, spent: float, left: Any) -> None:
+)
+def test_a_body_has_its_own_time_and_no_more_than_is_left_for_work(
+    timeout: Any, deadline: Any, spent: float, left: Any
+) -> None:
     limits = Limits.off(deadline_s=deadline, reserve_s=2.0)
 
     assert perform.seconds_left(tool(timeout_s=timeout), run(limits=limits, spent_s=spent)) == left

@@ -33,10 +33,14 @@ def test_a_proposal_is_a_decision(proposal: Any, decision: Decision) -> None:
     assert as_decision(proposal) == decision
 
 
-@pytest.mark.parametrize("proposal", [5, True, 1.5, b"text", {}, {"tool": "t"}, [CALL, "text"], {CALL.tool}, object, object()])
+@pytest.mark.parametrize(
+    "proposal", [5, True, 1.5, b"text", {}, {"tool": "t"}, [CALL, "text"], {CALL.tool}, object, object()]
+)
 def test_any_other_proposal_is_refused_with_what_is_understood(proposal: Any) -> None:
     name = type(proposal).__name__
-    with pytest.raises(TypeError, match=f"answered with a {name}; it may give a Decision, a ToolCall, a list of them, a text or None"):
+    with pytest.raises(
+        TypeError, match=f"answered with a {name}; it may give a Decision, a ToolCall, a list of them, a text or None"
+    ):
         as_decision(proposal)
 
 
@@ -48,9 +52,17 @@ def test_any_other_proposal_is_refused_with_what_is_understood(proposal: Any) ->
         (False, Judgement(decision="need_more", reason="the verifier said no")),
         ({"decision": "done"}, Judgement(decision="done")),
         ({"decision": "need_more", "reason": None, "next_action": None}, Judgement(decision="need_more")),
-        (MappingProxyType({"decision": "need_more", "reason": "why", "next_action": {"tool": "t", "args": {"n": 1}}}), JUDGEMENT),
+        (
+            MappingProxyType(
+                {"decision": "need_more", "reason": "why", "next_action": {"tool": "t", "args": {"n": 1}}}
+            ),
+            JUDGEMENT,
+        ),
         ({"decision": "need_more", "next_action": CALL, "reason": "why", "more": 1}, JUDGEMENT),
-        ({"decision": "need_more", "reason": "why", "next_action": {"tool": 5}}, Judgement(decision="need_more", reason="why")),
+        (
+            {"decision": "need_more", "reason": "why", "next_action": {"tool": 5}},
+            Judgement(decision="need_more", reason="why"),
+        ),
         ({"decision": "need_more", "reason": "why", "next_action": "t"}, Judgement(decision="need_more", reason="why")),
     ],
 )
@@ -61,14 +73,18 @@ def test_a_verdict_is_a_judgement(verdict: Any, judgement: Judgement) -> None:
 @pytest.mark.parametrize("verdict", [None, 0, 1, "done", [], object()])
 def test_what_gives_no_verdict_is_refused(verdict: Any) -> None:
     name = type(verdict).__name__
-    with pytest.raises(TypeError, match=f"a verifier answered with a {name}; it may give a Judgement, a bool or a mapping"):
+    with pytest.raises(
+        TypeError, match=f"a verifier answered with a {name}; it may give a Judgement, a bool or a mapping"
+    ):
         as_judgement(verdict)
 
 
 @pytest.mark.parametrize("decision", [None, "", "DONE", "yes", 5, []])
-@pytest.mark.parametrize("form", [lambda decision: {"decision": decision}, lambda decision: Judgement(decision=decision)])
+@pytest.mark.parametrize(
+    "form", [lambda decision: {"decision": decision}, lambda decision: Judgement(decision=decision)]
+)
 def test_a_verdict_of_unknown_words_is_refused(form: Any, decision: Any) -> None:
-    with pytest.raises(ValueError, match="a verifier's decision is .*; it may be 'done' or 'need_more'"):
+    with pytest.raises(ValueError, match=r"a verifier's decision is .*; it may be 'done' or 'need_more'"):
         as_judgement(form(decision))
 
 

@@ -208,7 +208,7 @@ def test_the_kinds_of_work_are_those_written_down() -> None:
         "normalize": {"ready": (), "rejected": ()},
         "decide": {"decided": ("turns",), "proposed": ("turns",), "failed": ("turns",), "stopped": ()},
         "call": {"called": (), "failed": ("attempts",), "no_progress": (), "stopped": ()},
-        "gather": {"called": ("turns",), "failed": (), "no_progress": ("turns",), "proposed": ("turns",), "stopped": ()},
+        "gather": {"called": ("turns",), "failed": (), "no_progress": (), "proposed": ("turns",), "stopped": ()},
         "verify": {"passed": ("verify_rounds",), "insufficient": ("verify_rounds",), "stopped": ("verify_rounds",)},
         "repair": {"repaired": ("attempts",), "exhausted": ()},
         "answer": {},

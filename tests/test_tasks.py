@@ -32,7 +32,9 @@ def gate() -> Iterator[threading.Event]:
     event.set()
 
 
-def job(fn: Callable[..., Any], *, seconds: float | None = None, turn: Any = None, number: int = 0, **fields: Any) -> Performance:
+def job(
+    fn: Callable[..., Any], *, seconds: float | None = None, turn: Any = None, number: int = 0, **fields: Any
+) -> Performance:
     tool = Tool(name="t", fn=fn, **fields)
     return Performance(Call(id=f"c{number}", tool="t", args={}), tool, seconds=seconds, turn=turn)
 
@@ -86,10 +88,14 @@ turns = pytest.mark.parametrize("turn", [None, threading.Lock], ids=["shared", "
 @pytest.mark.parametrize(
     ("fn", "value"),
     [
-        (soon, "later"), (functools.partial(soon, 1), 1), (Called(), "called"), (lambda: soon("plain"), "plain"), (lambda: "now", "now"),
+        (soon, "later"),
+        (functools.partial(soon, 1), 1),
+        (Called(), "called"),
+        (lambda: soon("plain"), "plain"),
+        (lambda: "now", "now"),
         (lambda: None, None),
     ],
-)  # fmt: skip
+)
 def test_a_body_comes_back_with_its_value(fn: Any, value: Any, seconds: float | None, turn: Any) -> None:
     lock = turn and turn()
 
@@ -100,7 +106,9 @@ def test_a_body_comes_back_with_its_value(fn: Any, value: Any, seconds: float | 
 @ways
 @turns
 @pytest.mark.parametrize("error", [ValueError("x"), asyncio.CancelledError("x"), TimeoutError("x"), BaseException("x")])
-@pytest.mark.parametrize("make", [araising, raising, lambda error: lambda: araising(error)()], ids=["coroutine", "plain", "left"])
+@pytest.mark.parametrize(
+    "make", [araising, raising, lambda error: lambda: araising(error)()], ids=["coroutine", "plain", "left"]
+)
 def test_what_a_body_raises_is_its_event(error: BaseException, make: Any, seconds: float | None, turn: Any) -> None:
     lock = turn and turn()
 
@@ -110,7 +118,9 @@ def test_what_a_body_raises_is_its_event(error: BaseException, make: Any, second
 
 @ways
 @pytest.mark.parametrize("error", [KeyboardInterrupt("x"), SystemExit(3)])
-@pytest.mark.parametrize("make", [araising, raising, lambda error: lambda: araising(error)()], ids=["coroutine", "plain", "left"])
+@pytest.mark.parametrize(
+    "make", [araising, raising, lambda error: lambda: araising(error)()], ids=["coroutine", "plain", "left"]
+)
 def test_an_interrupt_passes_through_to_whoever_awaits(error: BaseException, make: Any, seconds: float | None) -> None:
     async def caught() -> BaseException | None:
         try:
@@ -356,7 +366,11 @@ def test_a_body_that_never_got_its_turn_did_not_run_and_never_will(fn: Any) -> N
 
 
 def test_bodies_with_and_without_a_time_share_a_turn_of_calls(gate: threading.Event) -> None:
-    told = asyncio.run(all_of(job(soon), job(endless, seconds=SOON, number=1), job(lambda: gate.wait(LONG) and 1, seconds=SOON, number=2)))
+    told = asyncio.run(
+        all_of(
+            job(soon), job(endless, seconds=SOON, number=1), job(lambda: gate.wait(LONG) and 1, seconds=SOON, number=2)
+        )
+    )
 
     assert told[0] == (0, Returned("c0", "later"))
     assert {position: event.error for position, event in told[1:]} == {1: "TimeoutError", 2: "TimeoutError"}

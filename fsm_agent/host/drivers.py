@@ -55,7 +55,7 @@ class Driver:
     """
 
     engine: Engine
-    decide: Decider
+    decide: Decider | None
     host: Host = attrs.field(factory=Host)
     verify: Verifier | None = None
     close: Closer | None = None
@@ -70,11 +70,13 @@ class Driver:
     def drive(self, run: Run, context: Any = None) -> None:
         """Drive a run until it is over or pauses; what passes through leaves it stopped and resumable.
 
-        Raises RunBusy while another driver has the run, RunError where decider, verifier or closer is a coroutine
-        function.
+        Raises RunBusy while another driver has the run, RunError where there is no decider, or decider, verifier or
+        closer is a coroutine function.
         """
         if self._needs_loop:
             raise RunError(f"{self._needs_loop} is a coroutine function; {_MEND}")
+        if self.decide is None:
+            raise RunError(_BY_HAND)
         engine, clock = self.engine, self.host.clock
         ask, tell = engine.ask, engine.tell
         take(run)
@@ -97,7 +99,12 @@ class Driver:
             run.driven = False
 
     async def adrive(self, run: Run, context: Any = None) -> None:
-        """Drive a run inside the running event loop; cancelling the task leaves it stopped and resumable."""
+        """Drive a run inside the running event loop; cancelling the task leaves it stopped and resumable.
+
+        Raises RunBusy while another driver has the run.
+        """
+        if self.decide is None:
+            raise RunError(_BY_HAND)
         engine, clock = self.engine, self.host.clock
         ask, tell = engine.ask, engine.tell
         take(run)
@@ -135,7 +142,7 @@ class Driver:
     def _answer(self, effect: Effect) -> Event:
         if type(effect) is Decide:
             try:
-                proposal = self.decide(effect)
+                proposal = self.decide(effect)  # type: ignore[misc]
                 return Decided(proposal if type(proposal) is Decision else as_decision(_at_once(proposal)))
             except BaseException as error:
                 return _failed(effect, error)
@@ -161,6 +168,7 @@ class Driver:
 
     def _asked(self, effect: Effect) -> Any:
         if isinstance(effect, Decide):
+            assert self.decide is not None
             return self.decide(effect)
         if isinstance(effect, Judge):
             return self.verify(effect) if self.verify is not None else True
@@ -229,6 +237,7 @@ class Driver:
         perform.after(self.host, run, performance)
 
 
+_BY_HAND = "there is no decider; give one as decide=, or drive the engine by hand with ask and tell"
 _MEND = "await arun or adrive instead, or give a plain function"
 
 
