@@ -8,7 +8,7 @@ import os
 import pytest
 from hypothesis import HealthCheck, settings
 
-settings.register_profile("suite", deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("suite", max_examples=60, deadline=None, print_blob=True, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("suite")
 
 

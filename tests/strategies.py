@@ -47,7 +47,7 @@ from fsm_agent.core.tools import Retry, Tool, Toolset
 from fsm_agent.core.values import Decision, Judgement, Policy, ResultClass, ToolCall, Usage, Verdict
 from fsm_agent.core.work import WORK
 
-MOST_STEPS = 3_000
+MOST_STEPS = 1_500
 
 
 # ---- answering a run
@@ -398,14 +398,19 @@ def accepted(table: Table, bounds: Limits) -> bool:
 
 @attrs.frozen
 class Noted:
-    """A kind of work that writes down each row that led to it, and what the run had spent when it was walked."""
+    """A kind of work that writes down each row that led to it, and what the run had spent when it was walked.
+
+    It also gives up a run that enters states for ever without asking for anything, which no driver could stop.
+    """
 
     work: Work
     table: Table
-    seen: list[tuple[Row, dict[str, int]]]
+    seen: list[tuple[Row, dict[str, int]]] = attrs.field(factory=list)
 
     def enter(self, setup: Setup, run: Run) -> str | None:
         """As the work itself."""
+        if run.steps > MOST_STEPS:
+            raise AssertionError(f"the run goes on after {MOST_STEPS} steps: {run.path[-20:]}")
         source, outcome = run.came_by
         if source:
             # Rows that share both ends claim the same, for their claims are those of the kind of work, so any of them will do.
@@ -421,6 +426,12 @@ class Noted:
     def tell(self, setup: Setup, run: Run, event: Event) -> str | None:
         """As the work itself."""
         return self.work.tell(setup, run, event)
+
+
+def noted(table: Table, seen: list[tuple[Row, dict[str, int]]] | None = None) -> dict[str, Work]:
+    """Every built-in kind of work, each noted in the same list."""
+    rows = seen if seen is not None else []
+    return {name: Noted(work, table, rows) for name, work in WORK.items()}
 
 
 # ---- odd values

@@ -542,7 +542,7 @@ def ring(rows: Sequence[Row]) -> list[list[tuple[Row, int]]]:
     return [[(row, (at + 1) % len(rows))] for at, row in enumerate(rows)]
 
 
-@settings(max_examples=400)
+@settings(max_examples=120)
 @given(tables(), some_limits)
 def test_what_is_accepted_always_ends_and_what_is_refused_need_not(table: Table, limits: Limits) -> None:
     check_table(table)

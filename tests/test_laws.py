@@ -14,17 +14,17 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 from strategies import (
     NAMES,
+    MOST_STEPS,
     REPAIRS,
     Answers,
-    Noted,
     World,
-    a_setup,
     accepted,
     alike,
     an_engine,
     hit,
     limits,
     machines,
+    noted,
     off,
     play,
     policies,
@@ -57,7 +57,6 @@ from fsm_agent.core.saving import load, save
 from fsm_agent.core.table import KINDS, Row, State, Table
 from fsm_agent.core.tools import BreakerPolicy, Outcome, Retry
 from fsm_agent.core.values import Decision, EffectClass, Judgement, Policy, ResultClass, StopReason, ToolCall, Usage, Verdict
-from fsm_agent.core.work import WORK
 from fsm_agent.lab.tables import DESK, NAIVE
 from fsm_agent.testing import ScriptedClock, ScriptedDecider
 
@@ -86,7 +85,7 @@ def watched(engine: Engine, run: Run, answers: Answers) -> list[Asked]:
     while (effect := engine.ask(run)) is not None:
         calls = tuple((call.id, call.tool, call.started) for call in effect.calls) if isinstance(effect, CallTools) else ()
         asked.append(Asked(effect, calls, run.spent_s, *_recounted(run)))
-        assert len(asked) < 3_000
+        assert len(asked) < MOST_STEPS
         step(engine, run, answers)
     return asked
 
@@ -128,7 +127,9 @@ def test_a_machine_that_passes_the_checks_ends_whatever_happens(
     if not accepted(table, bounds):
         event("refused")
         return
-    engine = an_engine(table=table, limits=bounds, policy=policy, verifies=verifies, composes=composes, repairs=REPAIRS)
+    engine = an_engine(
+        table=table, work=noted(table), limits=bounds, policy=policy, verifies=verifies, composes=composes, repairs=REPAIRS
+    )
     run = play(engine, engine.start("x"), world.answers())
     event(f"ended by {run.stop.reason.value}" if run.stop else "goes on")
     answer = answer_of(run)
@@ -155,7 +156,7 @@ VERIFYING = Table(
     "gather",
     (State("gather", work="gather", tools=None), State("check", work="verify"), State("end", work="answer")),
     [
-        *_rows("gather", "gather", **{name: [("check", (turns_left,))] for name in ("called", "proposed", "no_progress")}),
+        *_rows("gather", "gather", called=[("check", (turns_left,))], proposed=[("check", (turns_left,))]),
         *_rows("check", "verify", insufficient=[("gather",)]),
     ],
 )
@@ -214,23 +215,31 @@ BODIES: dict[str, Callable[[Run, Call], CallEvent]] = {
 }
 
 
-# The proof of ending rests on what kinds of work claim to spend; gather and call claim too much.
-claims_too_much = pytest.mark.xfail(
-    bool(KINDS["gather"].outcomes["called"] or KINDS["call"].outcomes["failed"]),
-    reason="gather claims turns for a verifier's next actions, call claims attempts for repairs that nobody makes",
-    strict=False,
+def _claims(kind: str, outcome: str, reason: str) -> pytest.MarkDecorator:
+    return pytest.mark.xfail(bool(KINDS[kind].outcomes[outcome]), reason=reason, strict=True)
+
+
+# The proof of ending rests on what kinds of work claim to spend; two of the claims are too much.
+CLAIMED_TOO_MUCH = {
+    ("verifying", "finds"): _claims("gather", "called", "gather claims a turn also for a verifier's next action"),
+    ("holding", "fails"): _claims("call", "failed", "call claims an attempt also for a repair that nobody makes"),
+}
+ROUND = [(table, body) for table in (VERIFYING, FAILING, HOLDING, AGENT, DESK, NAIVE) for body in BODIES]
+
+
+@pytest.mark.parametrize(
+    ("table", "body"),
+    [
+        pytest.param(table, body, marks=CLAIMED_TOO_MUCH.get((table.name, body), ()), id=f"{table.name}, {body}")
+        for table, body in ROUND
+    ],
 )
-
-
-@claims_too_much
-@pytest.mark.parametrize("table", [VERIFYING, FAILING, HOLDING, AGENT, DESK, NAIVE], ids=lambda table: table.name)
-@pytest.mark.parametrize("body", BODIES)
 def test_no_way_round_that_spends_nothing_passes_the_checks(table: Table, body: str) -> None:
     """A verifier's next actions spend no turns, and a repair that is due and not made spends no attempts."""
     bounds = Limits.off(max_turns=3, max_attempts=3)
     if accepted(table, bounds):
         mend = {"raised:OSError": ("other", lambda tool, args, run: ("look", {"q": "other"}))}
-        engine = an_engine(table=table, limits=bounds, verifies=True, repairs=mend)
+        engine = an_engine(table=table, work=noted(table), limits=bounds, verifies=True, repairs=mend)
         play(engine, engine.start("x"), Answers(judge=_next, body=BODIES[body]))
 
 
@@ -268,8 +277,8 @@ def test_no_call_is_admitted_without_a_budget_for_it(world: World, bounds: Limit
         assert most is None or count <= most
     assert run.tool_calls == len(through)
     assert dict(run.tool_counts) == dict(Counter(tool for _, tool in through))
-    for batch in _batches(run):
-        assert own.max_calls_per_turn is None or len(batch) <= own.max_calls_per_turn
+    if own.max_calls_per_turn is not None and not run.fixes:
+        assert max(map(len, _batches(run))) <= own.max_calls_per_turn
     until = own.work_until_s
     for one in asked:
         assert until is None or one.spent_s < until or all(started for _, _, started in one.calls)
@@ -284,6 +293,17 @@ def _batches(run: Run) -> list[set[str]]:
         elif kind == "call_admitted":
             batches[-1].add(subject)
     return batches
+
+
+@pytest.mark.xfail(reason="a repaired call is counted behind those before it in the turn, not behind all of them", strict=True)
+def test_a_repaired_call_takes_a_place_in_its_turn() -> None:
+    engine = an_engine(limits=off(max_calls_per_turn=2), repairs=REPAIRS)
+    run = engine.start("x")
+    wanted = (ToolCall("look", {}, "c1"), ToolCall("look", {"n": 9}, "c2"), ToolCall("poll", {}, "c3"))
+    engine.tell(run, Decided(Decision(calls=wanted)))
+    engine.tell(run, Returned("c1", 1))
+    engine.tell(run, Returned("c3", 3))
+    assert [call.error for call in run.calls] == ["", "skipped:max_calls_per_turn", ""]
 
 
 @settings(max_examples=80)
@@ -415,7 +435,7 @@ def test_saving_and_loading_between_steps_changes_no_run_of_any_machine(
     table, bounds = reached(table), bounded(bounds)
     if not accepted(table, bounds):
         return
-    engine = Engine(a_setup(table=table, limits=bounds, policy=policy, verifies=True, repairs=REPAIRS))
+    engine = an_engine(table=table, work=noted(table), limits=bounds, policy=policy, verifies=True, repairs=REPAIRS)
     answers = world.answers()
     run = play(engine, engine.start("x"), answers)
     other, number = engine.start("x"), 0
@@ -429,15 +449,17 @@ def test_saving_and_loading_between_steps_changes_no_run_of_any_machine(
 # ---- claims of what a row spends
 
 
-def _broken_claims(table: Table, seen: Sequence[tuple[Row, dict[str, int]]]) -> set[tuple[str, str]]:
-    """The claims of rows that did not hold between two walks, as (row, counter)."""
+def _broken_claims(
+    table: Table, seen: Sequence[tuple[Row, dict[str, int]]], too_much: Callable[[Row], set[str]] = lambda row: set()
+) -> set[tuple[str, str]]:
+    """The claims of rows that did not hold between two walks, as (row, counter), those known to be too much left out."""
     last: dict[str, dict[str, int]] = {}
     broken: set[tuple[str, str]] = set()
     for row, counters in seen:
         claims = {"steps", *row.spends, *table.kinds[table.state(row.source).work].outcomes.get(row.outcome, ())}
         before = last.get(str(row))
         if before is not None:
-            broken |= {(str(row), name) for name in claims if not _rose(name, before, counters)}
+            broken |= {(str(row), name) for name in claims - too_much(row) if not _rose(name, before, counters)}
         last[str(row)] = counters
     return broken
 
@@ -452,20 +474,25 @@ def _rose(name: str, before: dict[str, int], after: dict[str, int]) -> bool:
 def _walks(table: Table, world: World, bounds: Limits, policy: Policy) -> list[tuple[Row, dict[str, int]]]:
     """Every row that a run walks, in order, with what it had spent then."""
     seen: list[tuple[Row, dict[str, int]]] = []
-    work = {name: Noted(kind, table, seen) for name, kind in WORK.items()}
-    engine = an_engine(table=table, work=work, limits=bounds, policy=policy, verifies=True, repairs=REPAIRS)
+    engine = an_engine(table=table, work=noted(table, seen), limits=bounds, policy=policy, verifies=True, repairs=REPAIRS)
     play(engine, engine.start("x"), world.answers())
     return seen
 
 
-@claims_too_much
 @settings(max_examples=80)
 @given(worlds, limits, policies)
 def test_the_rows_of_the_default_machine_spend_what_they_claim(world: World, bounds: Limits, policy: Policy) -> None:
-    assert _broken_claims(AGENT, _walks(AGENT, world, bounded(bounds), policy)) == set()
+    assert _broken_claims(AGENT, _walks(AGENT, world, bounded(bounds), policy), lambda row: _known(AGENT, row)) == set()
 
 
-@claims_too_much
+def _known(table: Table, row: Row) -> set[str]:
+    """What a kind claims and does not keep; the tests that expect a failure above say so of each."""
+    kind = table.state(row.source).work
+    return {("gather", "called"): {"turns"}, ("gather", "no_progress"): {"turns"}, ("call", "failed"): {"attempts"}}.get(
+        (kind, row.outcome), set()
+    ) - set(row.spends)
+
+
 @settings(max_examples=80)
 @given(machines(), worlds, limits, policies)
 def test_the_rows_of_any_machine_spend_what_their_kinds_claim(
@@ -473,15 +500,13 @@ def test_the_rows_of_any_machine_spend_what_their_kinds_claim(
 ) -> None:
     table, bounds = reached(table), bounded(bounds)
     if accepted(table, bounds):
-        assert _broken_claims(table, _walks(table, world, bounds, policy)) == set()
+        assert _broken_claims(table, _walks(table, world, bounds, policy), lambda row: _known(table, row)) == set()
 
 
-@claims_too_much
 @pytest.mark.parametrize("body", BODIES)
 def test_the_rows_spend_what_they_claim_when_a_verifier_names_next_actions(body: str) -> None:
     seen: list[tuple[Row, dict[str, int]]] = []
-    work = {name: Noted(kind, AGENT, seen) for name, kind in WORK.items()}
-    engine = an_engine(work=work, limits=off(max_verify_rounds=5), verifies=True)
+    engine = an_engine(work=noted(AGENT, seen), limits=off(max_verify_rounds=5), verifies=True)
     play(engine, engine.start("x"), Answers(decide=_once, judge=_next, body=BODIES[body]))
     assert _broken_claims(AGENT, seen) == set()
 

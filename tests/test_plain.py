@@ -495,7 +495,7 @@ def strict(text: str) -> Any:
     return json.loads(text.encode("utf-8"), parse_constant=refuse, object_pairs_hook=unique, parse_int=small)
 
 
-@settings(max_examples=400)
+@settings(max_examples=120)
 @given(storables)
 def test_what_is_saved_comes_back_equal_and_of_its_type(value: Any) -> None:
     text = dumps(value)
@@ -657,7 +657,7 @@ def test_a_bad_text_is_refused_with_its_place(text: Any, start: str) -> None:
     str(caught.value).encode("utf-8")
 
 
-@pytest.mark.parametrize("value", [{1: 2}, math.nan, (1,), b"x", {"a": [object()]}, {"a": {"b": {1}}}], ids=repr)
+@pytest.mark.parametrize("value", [{1: 2}, math.nan, (1,), b"x", {"a": [object()]}, {"a": {"b": {1}}}], ids=range(6))
 def test_data_that_json_cannot_hold_is_refused(value: Any) -> None:
     with pytest.raises(SavedRunError, match="no JSON"):
         from_json(value, "file")

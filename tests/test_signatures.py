@@ -216,14 +216,14 @@ def search(
     return []
 
 
-@pytest.mark.parametrize(("annotation", "rule"), RULES, ids=[str(one[0])[:60] for one in RULES])
+@pytest.mark.parametrize(("annotation", "rule"), RULES, ids=range(len(RULES)))
 def test_an_annotation_is_a_rule(annotation: Any, rule: dict[str, Any]) -> None:
     contract = arguments_of(taking(annotation))
     assert contract.spec == {"x": rule}
     json.dumps(contract.json_schema())
 
 
-@pytest.mark.parametrize(("annotation", "mend"), REFUSED, ids=[str(one[0])[:60] for one in REFUSED])
+@pytest.mark.parametrize(("annotation", "mend"), REFUSED, ids=range(len(REFUSED)))
 def test_an_annotation_that_no_rule_can_say_is_refused_with_the_mend(annotation: Any, mend: str) -> None:
     with pytest.raises(ContractError) as caught:
         arguments_of(taking(annotation))
