@@ -18,7 +18,7 @@ from fsm_agent.core import guards
 from fsm_agent.core.agent_table import AGENT
 from fsm_agent.core.checks import check_bounds, check_table
 from fsm_agent.core.contracts import TableArguments, TableResult
-from fsm_agent.core.effects import CallTools, Compose, Decide, Effect, Judge, Wait
+from fsm_agent.core.effects import Compose, Decide, Effect, Judge, Wait
 from fsm_agent.core.engine import Engine
 from fsm_agent.core.errors import TableError
 from fsm_agent.core.events import (
@@ -470,7 +470,7 @@ def alike(one: Any, other: Any) -> bool:
     if type(one) is not type(other):
         return False
     if isinstance(one, float):
-        return one == other and math.copysign(1, one) == math.copysign(1, other) or (one != one and other != other)
+        return (one == other and math.copysign(1, one) == math.copysign(1, other)) or (one != one and other != other)
     if isinstance(one, dict):
         return len(one) == len(other) and all(map(alike, _pairs(one), _pairs(other)))
     if isinstance(one, list | tuple):

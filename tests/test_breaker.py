@@ -59,13 +59,13 @@ def test_the_defaults_are_those_of_seed_000() -> None:
 
 
 @pytest.mark.parametrize("failures", NO_COUNT, ids=lambda v: type(v).__name__)
-def test_a_policy_needs_a_whole_number_of_failures(failures: Any) -> None:  # noqa: ANN401
+def test_a_policy_needs_a_whole_number_of_failures(failures: Any) -> None:
     with pytest.raises(BuildError, match="failures"):
         BreakerPolicy(failures=failures)
 
 
 @pytest.mark.parametrize("open_s", NO_TIME, ids=lambda v: type(v).__name__)
-def test_a_policy_needs_a_time_above_nothing(open_s: Any) -> None:  # noqa: ANN401
+def test_a_policy_needs_a_time_above_nothing(open_s: Any) -> None:
     with pytest.raises(BuildError, match="open_s"):
         BreakerPolicy(open_s=open_s)
 
@@ -281,7 +281,7 @@ def test_a_ticket_speaks_for_its_own_tool_only(tool: str, outcome: str) -> None:
 
 @pytest.mark.parametrize("now", [None, "0", True, math.nan, math.inf, 10**5000], ids=lambda v: type(v).__name__)
 @pytest.mark.parametrize("call", ["admit", *OUTCOMES])
-def test_a_clock_that_tells_no_time_is_named_and_changes_nothing(call: str, now: Any) -> None:  # noqa: ANN401
+def test_a_clock_that_tells_no_time_is_named_and_changes_nothing(call: str, now: Any) -> None:
     breakers = Breakers()
     ticket = admitted(breakers, 0.0)
     before = breakers.snapshot()

@@ -27,7 +27,7 @@ def test_every_clock_fits_the_port(make: Callable[[], Clock]) -> None:
 
 
 @pytest.mark.parametrize("value", NO_SECONDS, ids=lambda v: type(v).__name__)
-def test_what_is_no_finite_number_of_seconds_is_refused_by_name(value: Any) -> None:  # noqa: ANN401
+def test_what_is_no_finite_number_of_seconds_is_refused_by_name(value: Any) -> None:
     with pytest.raises(BuildError, match=r"^here: expected a (finite )?number of seconds"):
         finite_seconds(value, "here")
 
@@ -41,7 +41,7 @@ def test_a_finite_number_of_seconds_comes_back_as_a_float(value: float) -> None:
 
 @pytest.mark.parametrize("value", NO_SECONDS, ids=lambda v: type(v).__name__)
 @pytest.mark.parametrize("make", CLOCKS)
-def test_no_clock_sleeps_for_what_is_no_time(make: Callable[[], Clock], value: Any) -> None:  # noqa: ANN401
+def test_no_clock_sleeps_for_what_is_no_time(make: Callable[[], Clock], value: Any) -> None:
     with pytest.raises(BuildError):
         make().sleep(value)
     with pytest.raises(BuildError):
@@ -101,7 +101,7 @@ def test_both_times_of_a_scripted_clock_move_together(start: float, wall_start: 
 
 
 @pytest.mark.parametrize("seconds", [-1e-9, -1, *NO_SECONDS], ids=lambda v: type(v).__name__)
-def test_a_scripted_clock_advances_by_nothing_but_time(seconds: Any) -> None:  # noqa: ANN401
+def test_a_scripted_clock_advances_by_nothing_but_time(seconds: Any) -> None:
     clock = ScriptedClock(7.0)
     with pytest.raises(BuildError):
         clock.advance(seconds)
@@ -110,7 +110,7 @@ def test_a_scripted_clock_advances_by_nothing_but_time(seconds: Any) -> None:  #
 
 @pytest.mark.parametrize("value", [*NO_SECONDS, 1e300], ids=lambda v: type(v).__name__)
 @pytest.mark.parametrize("which", ["start", "wall_start"])
-def test_a_scripted_clock_starts_at_a_time(which: str, value: Any) -> None:  # noqa: ANN401
+def test_a_scripted_clock_starts_at_a_time(which: str, value: Any) -> None:
     with pytest.raises(BuildError, match=which):
         ScriptedClock(**{which: value})
 

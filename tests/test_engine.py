@@ -174,7 +174,7 @@ def test_only_what_was_asked_for_is_taken_and_the_rest_leaves_the_run_as_it_was(
         assert len(run.journal) == len(before.journal) + 1
         assert run.spent_s == before.spent_s + 1
     else:
-        with pytest.raises(WrongEvent, match="told|no open call|is over|waits"):
+        with pytest.raises(WrongEvent, match=r"told|no open call|is over|waits"):
             engine.tell(run, copy.deepcopy(EVENTS[event]), run.spent_s + 1)
         assert alike(run, before)
 

@@ -34,7 +34,7 @@ REPAIR: Written = [
 ]
 ROWS: dict[str, Written] = {
     "naive desk": [*PICK, *GIVE_UP],
-    "desk": [*PICK, ("fetch", "failed", "repair", ("has_repair", "attempts_left", "steps_left"), ()), *GIVE_UP, *REPAIR],
+    "desk": [*PICK, ("fetch", "failed", "repair", ("has_repair", "attempts_left", "steps_left"), ("attempts",)), *GIVE_UP, *REPAIR],
 }
 STATES: dict[str, list[tuple[str, str, frozenset[str] | None]]] = {
     "naive desk": [

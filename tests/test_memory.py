@@ -21,7 +21,7 @@ from fsm_agent.host.memory import DictMemory, Memory, Remembered, TtlMemory
 NO_TIME: list[Any] = [None, "1", True, math.nan, math.inf, 10**5000]
 
 
-def ok(value: Any = "v", stored_at: float = 0.0, ttl_s: float | None = None) -> Remembered:  # noqa: ANN401
+def ok(value: Any = "v", stored_at: float = 0.0, ttl_s: float | None = None) -> Remembered:
     return Remembered(ok=True, value=value, stored_at=stored_at, ttl_s=ttl_s)
 
 
@@ -29,7 +29,7 @@ def failed(ttl_s: float | None, stored_at: float = 0.0) -> Remembered:
     return Remembered(ok=False, error="raised:OSError", stored_at=stored_at, ttl_s=ttl_s, run_id="r1", tool="t")
 
 
-def value_of(memory: Memory, key: str = "k", scope: str = "s", now: float = 0.0) -> Any:  # noqa: ANN401
+def value_of(memory: Memory, key: str = "k", scope: str = "s", now: float = 0.0) -> Any:
     found = memory.get(key, scope, now)
     assert found is not None
     return found.value
@@ -60,13 +60,13 @@ def test_both_memories_fit_the_port() -> None:
 
 
 @pytest.mark.parametrize("stored_at", [*NO_TIME, -math.inf], ids=lambda v: type(v).__name__)
-def test_a_result_is_stored_at_a_time(stored_at: Any) -> None:  # noqa: ANN401
+def test_a_result_is_stored_at_a_time(stored_at: Any) -> None:
     with pytest.raises(BuildError, match="stored_at"):
         ok(stored_at=stored_at)
 
 
 @pytest.mark.parametrize("ttl_s", ["1", True, math.nan, -math.inf, -1, -1e-9, 10**5000], ids=lambda v: type(v).__name__)
-def test_a_ttl_is_a_time_from_nothing_up(ttl_s: Any) -> None:  # noqa: ANN401
+def test_a_ttl_is_a_time_from_nothing_up(ttl_s: Any) -> None:
     with pytest.raises(BuildError, match="ttl_s"):
         ok(ttl_s=ttl_s)
 
@@ -133,7 +133,7 @@ def test_a_ttl_of_nothing_also_forgets_what_was_there() -> None:
 
 @pytest.mark.parametrize("now", NO_TIME, ids=lambda v: type(v).__name__)
 @pytest.mark.parametrize("memory", [TtlMemory(), DictMemory({})], ids=["ttl", "dict"])
-def test_a_clock_that_tells_no_time_is_named(memory: Memory, now: Any) -> None:  # noqa: ANN401
+def test_a_clock_that_tells_no_time_is_named(memory: Memory, now: Any) -> None:
     with pytest.raises(BuildError, match="now"):
         memory.get("k", "s", now)
 
@@ -142,7 +142,7 @@ def test_a_clock_that_tells_no_time_is_named(memory: Memory, now: Any) -> None: 
 
 
 @pytest.mark.parametrize("value", [None, False, 0, "", [], {}, "text", 1.5, {"rows": [{"a": [1, None]}]}], ids=repr)
-def test_every_plain_value_comes_back_equal_and_of_its_type(value: Any) -> None:  # noqa: ANN401
+def test_every_plain_value_comes_back_equal_and_of_its_type(value: Any) -> None:
     memory = TtlMemory()
     memory.put("k", "s", ok(value))
     found = value_of(memory)
@@ -255,7 +255,7 @@ def test_what_others_put_into_the_dict_comes_back_whatever_it_is() -> None:
 
 @pytest.mark.parametrize("key", [[], {}, NotPlain()], ids=["list", "dict", "hostile"])
 @pytest.mark.parametrize("memory", [TtlMemory(), DictMemory({})], ids=["ttl", "dict"])
-def test_a_key_that_cannot_be_hashed_remembers_nothing(memory: Memory, key: Any) -> None:  # noqa: ANN401
+def test_a_key_that_cannot_be_hashed_remembers_nothing(memory: Memory, key: Any) -> None:
     memory.put(key, "s", ok())
     assert memory.get(key, "s", 0.0) is None
 
@@ -302,7 +302,7 @@ def test_forgetting_a_scope_leaves_the_others() -> None:
 
 
 @pytest.mark.parametrize("max_entries", [0, -1, True, 1.0, "1", None, math.nan], ids=repr)
-def test_the_bound_is_a_whole_number_of_at_least_one(max_entries: Any) -> None:  # noqa: ANN401
+def test_the_bound_is_a_whole_number_of_at_least_one(max_entries: Any) -> None:
     with pytest.raises(BuildError, match=r"max_entries.*cache_ttl_s"):
         TtlMemory(max_entries)
 
@@ -418,11 +418,11 @@ def test_the_dict_is_looked_up_once_so_a_clearing_cannot_come_between(there: boo
             self.looked += 1
             return super().__contains__(key)
 
-        def __getitem__(self, key: str) -> Any:  # noqa: ANN401
+        def __getitem__(self, key: str) -> Any:
             self.looked += 1
             return super().__getitem__(key)
 
-        def get(self, key: str, default: Any = None) -> Any:  # noqa: ANN401
+        def get(self, key: str, default: Any = None) -> Any:
             self.looked += 1
             return super().get(key, default)
 
@@ -451,17 +451,17 @@ def test_forgetting_clears_the_dict() -> None:
 
 
 @pytest.mark.parametrize("mapping", [None, [], (), "k", 1, object()], ids=lambda v: type(v).__name__)
-def test_only_a_mapping_can_be_wrapped(mapping: Any) -> None:  # noqa: ANN401
+def test_only_a_mapping_can_be_wrapped(mapping: Any) -> None:
     with pytest.raises(BuildError, match="mutable mapping"):
         DictMemory(mapping)
 
 
 def test_a_mapping_that_fails_remembers_nothing() -> None:
     class Broken(UserDict[str, Any]):
-        def __getitem__(self, key: str) -> Any:  # noqa: ANN401
+        def __getitem__(self, key: str) -> Any:
             raise OSError("away")
 
-        def __setitem__(self, key: str, item: Any) -> None:  # noqa: ANN401
+        def __setitem__(self, key: str, item: Any) -> None:
             raise OSError("away")
 
     memory = DictMemory(Broken())

@@ -19,7 +19,7 @@ from fsm_agent.core.replay import replay
 from fsm_agent.core.run import Run
 from fsm_agent.core.saving import load, save
 from fsm_agent.core.tools import Toolset
-from fsm_agent.core.values import Decision, Policy, ToolCall
+from fsm_agent.core.values import Decision, Policy, ResultClass, ToolCall, Verdict
 
 
 def _bounded(bounds: Limits) -> Limits:
@@ -27,8 +27,13 @@ def _bounded(bounds: Limits) -> Limits:
 
 
 def _same(one: Run, other: Run) -> bool:
-    """Equal, but for what is only said for people: the details of faults are not measured again."""
-    return one == other and [row[:3] for row in one.trace] == [row[:3] for row in other.trace]
+    """Equal, but for what is only said for people: the details of faults, in brackets, are not measured again."""
+    return _without_details(one) == _without_details(other) and [row[:3] for row in one.trace] == [row[:3] for row in other.trace]
+
+
+def _without_details(run: Run) -> Run:
+    stop = attrs.evolve(run.stop, detail=run.stop.detail.split(" (")[0]) if run.stop is not None else None
+    return attrs.evolve(run, note=run.note.split(" (")[0], stop=stop, trace=[])
 
 
 def _every_step(engine: Engine, run: Run, answers: Answers) -> list[Run]:
@@ -161,6 +166,15 @@ def test_a_result_that_broke_its_contract_is_replayed_as_broken() -> None:
     engine.tell(run, Returned("c1", {"rows": [1, 2, 3]}))
     assert [call.error for call in run.calls] == ["result:too_big"]
     assert _same(replay(engine, run), run)
+
+
+@pytest.mark.xfail(reason="the note of a fatal result holds the detail of its fault, which is not measured again", strict=True)
+def test_a_fatal_result_that_broke_its_contract_is_replayed_to_an_equal_run() -> None:
+    engine = an_engine()
+    run = engine.start("x")
+    engine.tell(run, Decided(Decision(calls=(ToolCall("count", {}, "c1"),))))
+    engine.tell(run, Returned("c1", "no rows", Verdict(result_class=ResultClass.FATAL)))
+    assert replay(engine, run) == run
 
 
 def test_a_machine_that_takes_the_events_otherwise_says_so() -> None:

@@ -6,7 +6,7 @@ import copy
 import json
 import random
 from collections.abc import Iterator
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 
@@ -139,7 +139,7 @@ def test_odd_values_come_back_equal_and_of_their_types(value: Any, other: Any) -
     "value",
     [
         float("nan"), float("inf"), -0.0, "\ud835", "\x00", 10**5000, -(2**63) - 1, (1, (2,)), {1, 2}, frozenset({"a"}), b"\xff",
-        Decimal("1.10"), datetime(2026, 1, 2, tzinfo=timezone.utc), {"$tuple": [1]}, {1: "a", "1": "b"}, {(1, 2): 3}, 1 + 2j,
+        Decimal("1.10"), datetime(2026, 1, 2, tzinfo=UTC), {"$tuple": [1]}, {1: "a", "1": "b"}, {(1, 2): 3}, 1 + 2j,
         {"": None}, [[], {}], True, 2.0, 2,
     ],
     ids=range(22),
@@ -312,7 +312,7 @@ def test_a_value_that_nests_without_end_is_refused_with_its_place() -> None:
     endless: list[Any] = []
     endless.append(endless)
     run.fields["odd"] = endless
-    with pytest.raises(SavedRunError, match="run/fields/odd.*nests deeper than"):
+    with pytest.raises(SavedRunError, match=r"run/fields/odd.*nests deeper than"):
         save(run)
 
 
@@ -396,7 +396,7 @@ def may_hold(path: tuple[Any, ...], old: Any, value: Any) -> bool:
     if value is None or names[-1] == "ok":
         return names[-1] in NULLABLE or "limits" in names or "before" in names
     numbers = (int, float)
-    return type(old) in numbers and type(value) in numbers or "limits" in names or "before" in names
+    return (type(old) in numbers and type(value) in numbers) or "limits" in names or "before" in names
 
 
 OTHERS: list[Any] = [None, True, -1, 1.5, "x", [], [1], {}, {"$float": "nan"}, {"$tuple": []}, {"$dict": [1, 2]}, {"$bytes": ""}]
@@ -589,7 +589,10 @@ def test_a_text_with_a_letter_changed_is_a_run_or_says_why() -> None:
 
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=4),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=4) | st.sampled_from(["format", "run"]), inner, max_size=4),
+    lambda inner: (
+        st.lists(inner, max_size=4)
+        | st.dictionaries(st.text(max_size=4) | st.sampled_from(["format", "run"]), inner, max_size=4)
+    ),
     max_leaves=12,
 )
 

@@ -11,7 +11,21 @@ from typing import Any
 import attrs
 import pytest
 from hypothesis import given, settings
-from strategies import REPAIRS, Answers, World, a_tool, alike, an_engine, limits, off, play, policies, search, step, worlds
+from strategies import (
+    REPAIRS,
+    Answers,
+    World,
+    a_tool,
+    alike,
+    an_engine,
+    limits,
+    off,
+    play,
+    policies,
+    search,
+    step,
+    worlds,
+)
 
 from fsm_agent.core import guards
 from fsm_agent.core.agent_table import AGENT

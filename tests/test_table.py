@@ -207,8 +207,8 @@ def test_the_kinds_of_work_are_those_written_down() -> None:
     assert {name: dict(kind.outcomes) for name, kind in KINDS.items()} == {
         "normalize": {"ready": (), "rejected": ()},
         "decide": {"decided": ("turns",), "proposed": ("turns",), "failed": ("turns",), "stopped": ()},
-        "call": {"called": (), "failed": ("attempts",), "no_progress": (), "stopped": ()},
-        "gather": {"called": ("turns",), "failed": (), "no_progress": (), "proposed": ("turns",), "stopped": ()},
+        "call": {"called": (), "failed": (), "no_progress": (), "stopped": ()},
+        "gather": {"called": (), "failed": (), "no_progress": (), "proposed": ("turns",), "stopped": ()},
         "verify": {"passed": ("verify_rounds",), "insufficient": ("verify_rounds",), "stopped": ("verify_rounds",)},
         "repair": {"repaired": ("attempts",), "exhausted": ()},
         "answer": {},

@@ -20,7 +20,6 @@ from fsm_agent.core.guards import Guard
 from fsm_agent.core.run import Run
 from fsm_agent.core.table import Table
 
-
 _Check = Callable[[_EventData], bool]
 
 
@@ -33,7 +32,7 @@ def _condition(guard: Guard) -> _Check:
                 return True
         except Exception:
             pass
-        closed: list[Guard] = tuple(event.args)[0]
+        closed: list[Guard] = next(iter(event.args))
         closed.append(guard)
         return False
 

@@ -30,7 +30,8 @@ class Answer:
     """What a run ends with: it always has a text and a reason (seed 001's fallback: assumptions, unknowns, questions).
 
     `usage` holds the counters: turns, tool_calls, body_runs, steps, tokens, cost, spent_s, waited_s. `path` is the states
-    walked, repeats collapsed. `run` is the run itself, with its calls and trace. `stop` explains the end and names the raise that would let the run go on.
+    walked, repeats collapsed. `run` is the run itself, with its calls and trace. `stop` explains the end and names the
+    raise that would let the run go on.
     """
 
     status: Status

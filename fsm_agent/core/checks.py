@@ -164,6 +164,9 @@ def _endless(table: Table, limits: Limits, rows: Sequence[Row], frozen: frozense
     return None
 
 
+_LEAVES_NO_CALL = frozenset({"ready", "called", "no_progress", "proposed", "passed"})
+
+
 def _splitting(table: Table, limits: Limits, part: list[Row], frozen: frozenset[str]) -> str | None:
     """A limited counter that parts the rows: one that they spend, or one within which another of their counters counts."""
     spent = {name for row in part for name in _sure(table, row)}
@@ -173,7 +176,10 @@ def _splitting(table: Table, limits: Limits, part: list[Row], frozen: frozenset[
 
 
 def _sure(table: Table, row: Row) -> set[str]:
-    return {"steps", *row.spends, *table.kinds[table.state(row.source).work].outcomes.get(row.outcome, ())}
+    target = table.state(row.target).work
+    # What follows a row that leads to a decision with no call open is a turn, whoever asked for the calls before it.
+    turn = {"turns"} if target == "decide" or (target == "gather" and row.outcome in _LEAVES_NO_CALL) else set[str]()
+    return {"steps", *turn, *row.spends, *table.kinds[table.state(row.source).work].outcomes.get(row.outcome, ())}
 
 
 def _limited(limits: Limits, row: Row, frozen: frozenset[str]) -> list[Spending]:

@@ -51,9 +51,11 @@ def admit_turn(run: Run, box: Toolbox, allowed: Collection[str] | None, policy: 
     """
     admitted = 0
     for call in run.open_calls:
+        admitted += call.admitted
+    for call in run.open_calls:
         if call.ok is None and not call.admitted:
             _admit(run, call, box, allowed, policy, admitted)
-        admitted += call.admitted
+            admitted += call.admitted
     if admitted > 1:
         _share(run, box)
 
@@ -180,7 +182,9 @@ def _repeats(run: Run, call: Call, tool: Tool | None, policy: Policy) -> bool:
     if policy.duplicates in ("stop", "first"):
         limit = "dedup_window" if most is None else "max_same_call"
         calls = [*(c.id for c in run.calls if c.key == call.key), *(c.id for c in run.open_calls if c.key == call.key)]
-        _close(run, "call_is_new", limit, allowed, before + 1, StopReason.DUPLICATE_CALL, tuple(calls))
+        # Where the first repetition ends the run whatever the figure, only a figure above the present one is a raise.
+        least = most or 0 if policy.duplicates == "first" else 0
+        _close(run, "call_is_new", limit, allowed, before + 1, StopReason.DUPLICATE_CALL, tuple(calls), least)
     return True
 
 
@@ -202,10 +206,17 @@ def _failed_for_now(run: Run, key: str, window: int | None) -> int:
 
 
 def _close(
-    run: Run, guard: str, limit: str, allowed: float, used: float, reason: StopReason, calls: tuple[str, ...] = ()
+    run: Run,
+    guard: str,
+    limit: str,
+    allowed: float,
+    used: float,
+    reason: StopReason,
+    calls: tuple[str, ...] = (),
+    least: float = 0,
 ) -> None:
     # At most a tenth of the deadline is reserved, so half as much again as was spent leaves time to go on with.
-    opens_at = (used or 1.0) * 1.5 if limit == "deadline_s" else used + 1
+    opens_at = (used or 1.0) * 1.5 if limit == "deadline_s" else max(used, least) + 1
     run.closed.append(
         ClosedGuard(guard=guard, limit=limit, allowed=allowed, used=used, opens_at=opens_at, reason=reason, calls=calls)
     )

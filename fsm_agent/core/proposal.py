@@ -32,7 +32,7 @@ def accept(run: Run, decision: Decision, policy: Policy, box: Toolbox) -> str:
     A call that names no tool is refused alone where another one can be taken.
     """
     run.turns += 1
-    if decision.usage is not None:
+    if isinstance(decision.usage, Usage):
         _spend(run, decision.usage)
     calls = decision.calls
     usable = 0
@@ -44,14 +44,14 @@ def accept(run: Run, decision: Decision, policy: Policy, box: Toolbox) -> str:
         return _malformed(run, "the calls of the decision are no calls", StopReason.INVALID_DECISION)
     run.trace.append(("decision", run.spent_s, str(run.turns), emitted))
     run.emitted_calls += emitted
-    if decision.finish and (finish := _FINISHES.get(decision.finish)) is not None:
+    if type(decision.finish) is str and (finish := _FINISHES.get(decision.finish)) is not None:
         return _cut_off(run, decision, finish, policy, box)
     text = _text(decision)
     if usable and not (text and decision.finish == "stop"):
         run.invalid_decisions = 0
         open_calls(run, calls)
         return "decided"
-    if text or decision.question:
+    if text or _question(decision):
         _skip(run, box, decision, "final", "the decision was final")
         run.invalid_decisions = 0
         run.draft = attrs.evolve(decision, calls=()) if calls else decision
@@ -83,6 +83,10 @@ def take_text(run: Run, text: Any) -> None:
 
 def _text(decision: Decision) -> str:
     return decision.text.strip() if isinstance(decision.text, str) else ""
+
+
+def _question(decision: Decision) -> str:
+    return decision.question.strip() if isinstance(decision.question, str) else ""
 
 
 def _spend(run: Run, usage: Usage) -> None:

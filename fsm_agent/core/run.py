@@ -18,8 +18,8 @@ class Call:
     """One call of a turn, from the decision that asked for it to its one result.
 
     `key` is the canonical key that repetitions are counted by. `tries` are the bodies and refusals so far, `tried_repairs`
-    the
-    repairs already applied, and `repair` the next one as (name, tool, arguments), where there is one. Until it is settled `ok` is None; then `value` or `error` (a stable word) is its result.
+    the repairs already applied, and `repair` the next one as (name, tool, arguments), where there is one. Until it is settled
+    `ok` is None; then `value` or `error` (a stable word) is its result.
     `started` is true from the moment the driver may run the body. `leader` is the id of an identical pure call of the same
     turn whose result this one shares.
     """

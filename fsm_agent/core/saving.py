@@ -55,6 +55,10 @@ def _check(run: Run, setup: Setup) -> None:
         )
     if run.state not in setup.works:
         raise SavedRunError(f"run {run.id!r} is in state {run.state!r}, which machine {setup.table.name!r} does not have")
+    for name, seconds in (("spent_s", run.spent_s), ("not_before_s", run.not_before_s)):
+        if not 0 <= seconds <= _LONGEST_S:
+            raise SavedRunError(f"run/{name}: {short(seconds, 40)} seconds are no time that a run can spend")
+    _check_stop(run, setup)
     known = {call.id for call in run.open_calls}
     for n, call in enumerate(run.open_calls):
         if call.ok is None and call.admitted and setup.box.get(call.tool) is None:
@@ -69,6 +73,23 @@ def _check(run: Run, setup: Setup) -> None:
         setup.works[run.state].ask(setup, run)
     except Exception as error:
         raise SavedRunError(f"run {run.id!r} cannot go on in state {run.state!r}: {short(error, 200)}") from error
+
+
+def _check_stop(run: Run, setup: Setup) -> None:
+    stop = run.stop
+    if stop is None:
+        return
+    if stop.state not in setup.works or (stop.outcome and stop.outcome not in setup.machine.outcomes(stop.state)):
+        where = f"state {short(stop.state, 40)} by {short(stop.outcome, 40)}"
+        raise SavedRunError(f"run/stop: it goes on in {where}, which machine {setup.table.name!r} does not have")
+    known = {field.name for field in attrs.fields(Limits)}
+    for name in (*(guard.limit for guard in stop.closed), *stop.raise_to):
+        if name not in known:
+            raise SavedRunError(f"run/stop: {short(name, 40)} is no limit")
+
+
+# A hundred years; what is beyond it was never spent.
+_LONGEST_S = 100 * 366 * 86_400.0
 
 
 def _names(setup: Setup) -> str:

@@ -42,12 +42,12 @@ KINDS: Mapping[str, Kind] = {
         ),
         Kind(
             name="call",
-            outcomes={"called": (), "failed": ("attempts",), "no_progress": (), "stopped": ()},
+            outcomes={"called": (), "failed": (), "no_progress": (), "stopped": ()},
             about="passes the gate and runs the calls",
         ),
         Kind(
             name="gather",
-            outcomes={"called": ("turns",), "failed": (), "no_progress": (), "proposed": ("turns",), "stopped": ()},
+            outcomes={"called": (), "failed": (), "no_progress": (), "proposed": ("turns",), "stopped": ()},
             about="asks the decider, passes the gate, runs the calls",
         ),
         Kind(
@@ -148,7 +148,7 @@ def _with_own(kinds: Mapping[str, Kind]) -> Mapping[str, Kind]:
     return {**KINDS, **kinds}
 
 
-@attrs.frozen
+@attrs.frozen(repr=False)
 class Table:
     """A machine: name, initial state, states and rows, in the order they were written.
 
@@ -161,6 +161,9 @@ class Table:
     states: tuple[State, ...] = attrs.field(converter=_states)
     rows: tuple[Row, ...] = attrs.field(converter=_rows)
     kinds: Mapping[str, Kind] = attrs.field(default=KINDS, converter=_with_own)
+
+    def __repr__(self) -> str:
+        return f"<Table {self.name!r}: {len(self.states)} states, {len(self.rows)} rows>"
 
     def state(self, name: str) -> State:
         """The state of that name; raises TableError when there is none."""

@@ -74,6 +74,18 @@ class Outcome:
     message: str = ""
 
 
+def _names(value: Iterable[str] | str) -> frozenset[str]:
+    if isinstance(value, str) or not all(isinstance(name, str) for name in value):
+        raise ContractError(f"secret is {value!r:.60}; give a list of argument names")
+    return frozenset(value)
+
+
+def _identity(value: Sequence[str] | None) -> tuple[str, ...] | None:
+    if value is None or (isinstance(value, tuple | list) and all(isinstance(name, str) for name in value)):
+        return None if value is None else tuple(value)
+    raise ContractError(f"identity is {value!r:.60}; give a tuple of argument names, or None for all")
+
+
 @attrs.define(kw_only=True, eq=False)
 class Tool:
     """One tool: its name, body, contract of arguments and result, effect class, and what is normal for it.
@@ -99,8 +111,8 @@ class Tool:
     retry: Retry = attrs.field(factory=Retry)
     breaker: BreakerPolicy | None = attrs.field(factory=BreakerPolicy)
     max_result_bytes: int | None = 65_536
-    secret: frozenset[str] = attrs.field(default=frozenset(), converter=frozenset)
-    identity: tuple[str, ...] | None = None
+    secret: frozenset[str] = attrs.field(default=frozenset(), converter=_names)
+    identity: tuple[str, ...] | None = attrs.field(default=None, converter=_identity)
     polling: bool = False
     constant: bool = False
     empty_ok: bool = False

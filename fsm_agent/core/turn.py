@@ -16,7 +16,6 @@ from fsm_agent.core.keys import leaves, observation_key
 from fsm_agent.core.plain import storable
 from fsm_agent.core.redact import redacted, seal_call
 from fsm_agent.core.results import (
-    RETRYABLE,
     Reading,
     backoff_s,
     class_of,

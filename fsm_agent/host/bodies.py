@@ -113,7 +113,10 @@ def began(fn: Any, error: BaseException) -> bool:
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
         trace = trace.tb_next
-    return trace is None or trace.tb_frame.f_globals.get("__package__") != __package__
+    if trace is None or trace.tb_frame.f_globals.get("__package__") != __package__:
+        return True
+    # What failed while the body's own awaitable was awaited failed after the body had returned.
+    return trace.tb_frame.f_code.co_name in ("_awaited", "wait")
 
 
 def call(job: Performance, *, leave: bool = False) -> Any:

@@ -96,7 +96,7 @@ class _BreakerGuard:
     name: str
     _holds: Callable[[_Breaker, BreakerPolicy, float], bool]
 
-    def __call__(self, run: Any) -> bool:  # noqa: ANN401 - the guards of a run take the run here
+    def __call__(self, run: Any) -> bool:
         return self._holds(*run)
 
 

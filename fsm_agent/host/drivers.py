@@ -250,7 +250,7 @@ def _failed(effect: Effect, error: BaseException) -> Event:
         if not isinstance(error, CancelledError):
             raise error
     kind = DecisionFailed if isinstance(effect, Decide) else JudgeFailed if isinstance(effect, Judge) else ComposeFailed
-    return kind(type(error).__name__, perform.message_of(error))
+    return kind(perform.name_of(error), perform.message_of(error))
 
 
 def _read(effect: Effect, answer: Any) -> Event:

@@ -100,7 +100,8 @@ class TtlMemory:
 
     def __len__(self) -> int:
         """Return how many results are kept, the expired ones that nobody asked for since included."""
-        return len(self._kept)
+        with self._lock:
+            return len(self._kept)
 
     def get(self, key: str, scope: str, now: float) -> Remembered | None:
         """Return a copy of what is kept under `key` in `scope`, or None; `BuildError` if `now` is no finite number."""
@@ -186,7 +187,7 @@ class DictMemory:
         self._mapping.clear()
 
 
-def _first_copy(value: Any) -> Any:  # noqa: ANN401 - any value of a tool
+def _first_copy(value: Any) -> Any:
     """Return a copy that shares nothing mutable with `value`, or `_ABSENT` where there is none."""
     try:
         return value if type(value) in LEAVES else small_copy(value, [SMALL])

@@ -13,7 +13,7 @@ import attrs
 
 from fsm_agent.core.events import CallEvent, CircuitOpen, Raised, Returned, Reused
 from fsm_agent.core.keys import call_key, key_args
-from fsm_agent.core.plain import plain_copy
+from fsm_agent.core.plain import plain_copy, short
 from fsm_agent.core.redact import redacted
 from fsm_agent.core.results import RETRYABLE
 from fsm_agent.core.run import Call, Run
@@ -25,6 +25,8 @@ from fsm_agent.host.ports import Host, ToolContext
 _NO_ARGS: dict[str, Any] = {}
 _FOREVER = float("inf")
 _MOST_SAID = 2000
+# About three years: no clock of a platform counts the seconds of a longer wait, and no body is waited for so long.
+_LONGEST_S = 1e8
 # A secret is looked for in more than is told, or one that stands at the cut would be told in part.
 _MOST_READ = 200_000
 _SCALARS = frozenset({str, int, float, bool, type(None), bytes})
@@ -102,12 +104,20 @@ def returned(tool: Tool, call: Call, value: Any) -> CallEvent:
 
 def raised(tool: Tool, call: Call, error: BaseException, *, ran: bool = True) -> CallEvent:
     """The event of a body that raised; its message is capped, and secret arguments are redacted from it."""
-    name = type(error).__name__
+    name = name_of(error)
     message = redacted(message_of(error, _MOST_READ), tool.secret, call.args)[:_MOST_SAID]
     verdict = None
     if tool.classify is not None and ran:
         verdict = _classified(tool, Outcome(error=name, message=message))
     return Raised(call.id, name, message, verdict, ran)
+
+
+def name_of(error: BaseException) -> str:
+    """The name of an exception's type."""
+    try:
+        return str.__str__(type(error).__name__)
+    except BaseException:  # a class may make up its own name, and fail at it
+        return "Exception"
 
 
 def late(call: Call, seconds: float, *, ran: bool) -> CallEvent:
@@ -191,18 +201,20 @@ def _classified(tool: Tool, outcome: Outcome) -> Verdict | None:
     assert tool.classify is not None
     try:
         verdict = tool.classify(outcome)
+        if not isinstance(verdict, Verdict):
+            return None
+        return verdict if isinstance(verdict.reason, str) else attrs.evolve(verdict, reason=short(verdict.reason))
     except Exception:
         # A classifier that fails has said nothing; the result is read as if there were none.
         return None
-    return verdict if isinstance(verdict, Verdict) else None
 
 
 def message_of(error: BaseException, most: int = _MOST_SAID) -> str:
     """The text of an exception, capped; one that cannot be read is said to be so."""
     try:
-        return str(error)[:most]
-    except Exception:
-        return f"(the message of the {type(error).__name__} could not be read)"
+        return str.__str__(str(error)[:most])
+    except BaseException:  # the exception's own text is at fault, and whatever it raises is no word of the host's
+        return f"(the message of the {name_of(error)} could not be read)"
 
 
 def _now(host: Host) -> float:
@@ -216,7 +228,8 @@ def _wall(host: Host) -> float:
 def seconds_left(tool: Tool, run: Run) -> float | None:
     """How long the body may run: its own timeout and what is left of the time for work, whichever is less."""
     until = run.limits.work_until_s
-    if until is None:
-        return tool.timeout_s
-    left = max(0.0, until - run.spent_s)
-    return left if tool.timeout_s is None else min(left, tool.timeout_s)
+    left = tool.timeout_s
+    if until is not None:
+        rest = max(0.0, until - run.spent_s)
+        left = rest if left is None else min(left, rest)
+    return left if left is None else min(left, _LONGEST_S)

@@ -38,7 +38,7 @@ DESK = Table(
         Row("pick", "failed", "giveup"),
         Row("pick", "stopped", "giveup"),
         Row("fetch", "called", "reply"),
-        Row("fetch", "failed", "repair", (has_repair, attempts_left, steps_left)),
+        Row("fetch", "failed", "repair", (has_repair, attempts_left, steps_left), spends=("attempts",)),
         Row("fetch", "failed", "giveup"),
         Row("fetch", "no_progress", "giveup"),
         Row("fetch", "stopped", "giveup"),

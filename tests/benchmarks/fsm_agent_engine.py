@@ -7,6 +7,7 @@ benchmark's form inside the timed part.
 from __future__ import annotations
 
 import lab
+
 from fsm_agent.core.agent_table import AGENT
 from fsm_agent.core.engine import Engine
 from fsm_agent.core.limits import Limits
