@@ -213,6 +213,16 @@ HOLDING = Table(
     ],
 )  # fmt: skip
 
+STOPPING = Table(
+    "stopping",
+    "pick",
+    (State("pick", work="decide"), State("check", work="verify"), State("end", work="answer")),
+    [
+        *_rows("pick", "decide", proposed=[("check",)], stopped=[("check",)]),
+        *_rows("check", "verify", insufficient=[("pick", (turns_left,))]),
+    ],
+)
+
 
 def _next(run: Run) -> Judged:
     return Judged(Judgement(decision="need_more", next_action=ToolCall("look", {"q": f"{run.verify_rounds}"})))
@@ -225,7 +235,7 @@ BODIES: dict[str, Callable[[Run, Call], CallEvent]] = {
 }
 
 
-ROUND = [(table, body) for table in (VERIFYING, FAILING, HOLDING, AGENT, DESK, NAIVE) for body in BODIES]
+ROUND = [(table, body) for table in (VERIFYING, FAILING, HOLDING, STOPPING, AGENT, DESK, NAIVE) for body in BODIES]
 
 
 @pytest.mark.parametrize(
@@ -235,9 +245,10 @@ ROUND = [(table, body) for table in (VERIFYING, FAILING, HOLDING, AGENT, DESK, N
     ],
 )
 def test_no_way_round_that_spends_nothing_passes_the_checks(table: Table, body: str) -> None:
-    """A verifier's next actions spend no turns, and a repair that is due and not made spends no attempts."""
-    bounds = Limits.off(max_turns=3, max_attempts=3)
-    if accepted(table, bounds):
+    """A verifier's next actions spend no turns, nor does a turn without a budget; a repair that is not made is no attempt."""
+    for bounds in (Limits.off(max_turns=3, max_attempts=3), Limits.off(max_turns=3, max_attempts=3, max_tokens=0, min_evidence=1)):
+        if not accepted(table, bounds):
+            continue
         mend = {"raised:OSError": ("other", lambda tool, args, run: ("look", {"q": "other"}))}
         engine = an_engine(table=table, work=noted(table), limits=bounds, verifies=True, repairs=mend)
         play(engine, engine.start("x"), Answers(judge=_next, body=BODIES[body]))

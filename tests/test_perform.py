@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
+from fsm_agent.agent import Agent
 from fsm_agent.core.events import CircuitOpen, Raised, Returned, Reused, Skipped
 from fsm_agent.core.limits import Limits
 from fsm_agent.core.run import Call, Run
 from fsm_agent.core.tools import BreakerPolicy, Outcome, Tool
-from fsm_agent.core.values import EffectClass, ResultClass, Verdict
+from fsm_agent.core.values import EffectClass, ResultClass, ToolCall, Verdict
 from fsm_agent.host import perform
 from fsm_agent.host.breaker import Breakers, BreakerState
 from fsm_agent.host.clock import ScriptedClock
@@ -448,3 +449,53 @@ def test_a_body_has_its_own_time_and_no_more_than_is_left_for_work(
     limits = Limits.off(deadline_s=deadline, reserve_s=2.0)
 
     assert perform.seconds_left(tool(timeout_s=timeout), run(limits=limits, spent_s=spent)) == left
+
+
+class _Unreadable(type):
+    @property
+    def __name__(cls) -> str:  # type: ignore[override]
+        raise KeyboardInterrupt
+
+
+class _Mute(Exception, metaclass=_Unreadable):
+    def __str__(self) -> str:
+        raise GeneratorExit
+
+
+@pytest.mark.parametrize("timeout_s", [None, 5.0])
+def test_an_exception_that_can_be_neither_named_nor_printed_is_a_failure_like_any_other(timeout_s: float | None) -> None:
+    def fails() -> None:
+        raise _Mute
+
+    tool = Tool(name="fails", fn=fails, effect="pure", timeout_s=timeout_s)
+    answer = Agent([tool], lambda ask: "end" if ask.run.calls else ToolCall("fails")).run("x")
+    assert [call.error for call in answer.run.calls] == ["raised:Exception"]
+
+
+class _Shapeless:
+    @property
+    def __class__(self) -> type:
+        raise ValueError
+
+
+@pytest.mark.parametrize("make", [_Shapeless, lambda: 5, lambda: None, lambda: "FATAL"], ids=range(4))
+def test_a_classifier_that_gives_no_verdict_has_said_nothing(make: Callable[[], Any]) -> None:
+    tool = Tool(name="t", fn=lambda: "found", effect="pure", classify=lambda outcome: make())
+    answer = Agent([tool], lambda ask: "end" if ask.run.calls else ToolCall("t")).run("x")
+    assert [call.value for call in answer.run.calls] == ["found"]
+
+
+def test_a_body_whose_awaitable_fails_has_run() -> None:
+    class Broken:
+        def __await__(self) -> Any:
+            return 5
+
+    ran: list[int] = []
+
+    def pays() -> Any:
+        ran.append(1)
+        return Broken()
+
+    tool = Tool(name="pays", fn=pays, effect="at_most_once")
+    answer = Agent([tool], lambda ask: "end" if ask.run.calls else ToolCall("pays")).run("x")
+    assert (len(ran), answer.run.calls[0].error, answer.run.body_runs) == (1, "unknown_outcome", 1)

@@ -355,3 +355,17 @@ def test_every_call_of_every_decision_has_exactly_one_result_and_the_run_goes_on
     assert all(call.ok is not None for call in hand.calls)
     assert (hand.reason is None) is isinstance(hand.effect, Decide)
     assert hand.run.emitted_calls == len(calls)
+
+
+@pytest.mark.parametrize(
+    "odd", [{"usage": {"input_tokens": 5}}, {"usage": 5}, {"finish": ["stop"]}, {"finish": 5}, {"question": 5}], ids=range(5)
+)
+def test_a_part_of_the_wrong_kind_is_left_out_and_the_text_is_taken(odd: dict[str, Any]) -> None:
+    answer = Agent([], lambda ask: Decision(text="the answer", **odd), limits=Limits.off(max_turns=3, max_attempts=3)).run("x")
+    assert (answer.status, answer.text) == ("ok", "the answer")
+
+
+@pytest.mark.parametrize("question", ["   ", 5, "", None], ids=range(4))
+def test_a_question_that_asks_nothing_is_no_decision(question: Any) -> None:
+    answer = Agent([], lambda ask: Decision(question=question), limits=Limits.off(max_turns=9, max_attempts=3)).run("x")
+    assert answer.stop_reason != "question"

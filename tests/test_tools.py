@@ -1,0 +1,62 @@
+"""What a tool may declare of itself, and what is refused when it is made."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from fsm_agent import BuildError, Policy, Retry, Tool
+from fsm_agent.core.tools import Toolset
+
+
+def body(**args: Any) -> None:
+    """Do nothing."""
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"secret": "token"},
+        {"secret": [5]},
+        {"identity": "token"},
+        {"identity": 5},
+        {"effect": "pure", "timeout_s": 0},
+        {"effect": "idempotent", "cache_ttl_s": 5},
+        {"effect": "at_most_once", "retry": Retry(attempts=2)},
+        {"cache_ttl_s": -1, "effect": "pure"},
+        {"max_result_bytes": 0},
+        {"name": ""},
+        {"fn": 5},
+    ],
+    ids=range(11),
+)
+def test_a_tool_that_contradicts_itself_is_refused_by_name(wrong: dict[str, Any]) -> None:
+    with pytest.raises(BuildError):
+        Tool(**{"name": "t", "fn": body, **wrong})
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"attempts": "2"}, {"attempts": True}, {"backoff_s": "x"}, {"backoff_s": float("nan")}, {"backoff_s": [1, -1]},
+        {"backoff_s": -1}, {"most_s": "x"}, {"most_s": float("inf")},
+    ],
+    ids=range(8),
+)  # fmt: skip
+def test_waits_that_are_no_seconds_are_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(BuildError, match="Retry"):
+        Retry(**wrong)
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"duplicates": "x"}, {"on_finish": 5}, {"on_finish": {"lenght": "end"}}, {"on_finish": {"length": "stop"}}], ids=range(4)
+)
+def test_a_policy_that_says_nothing_known_is_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(BuildError, match="Policy"):
+        Policy(**wrong)
+
+
+def test_two_tools_of_one_name_are_refused() -> None:
+    with pytest.raises(BuildError, match="two tools are named 't'"):
+        Toolset([Tool(name="t", fn=body), Tool(name="t", fn=body)])
