@@ -168,7 +168,6 @@ def test_a_result_that_broke_its_contract_is_replayed_as_broken() -> None:
     assert _same(replay(engine, run), run)
 
 
-@pytest.mark.xfail(reason="the note of a fatal result holds the detail of its fault, which is not measured again", strict=True)
 def test_a_fatal_result_that_broke_its_contract_is_replayed_to_an_equal_run() -> None:
     engine = an_engine()
     run = engine.start("x")

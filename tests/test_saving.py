@@ -505,6 +505,32 @@ def test_what_is_wrong_is_named_with_its_place(path: tuple[Any, ...], value: Any
         load(changed(save(run), path, value), setup)
 
 
+@pytest.mark.parametrize(
+    ("path", "value", "why"),
+    [
+        (("state",), "limbo", "it goes on in state 'limbo' by 'failed', which machine 'agent' does not have"),
+        (("outcome",), "passed", "it goes on in state 'gather' by 'passed', which machine 'agent' does not have"),
+        (("closed", 0, "limit"), "max_turnips", "'max_turnips' is no limit"),
+        (("raise_to",), {"max_turnips": 3}, "'max_turnips' is no limit"),
+        (("raise_to",), [], "run/stop/raise_to: expected dict"),
+        (("closed", 0, "used"), {"$float": "inf"}, "run/stop/closed/0/used: expected float, got inf"),
+    ],
+)
+def test_a_stop_from_which_no_run_goes_on_is_refused(path: tuple[Any, ...], value: Any, why: str) -> None:
+    setup, run = SAVED["stopped"]
+    with pytest.raises(SavedRunError, match=why):
+        load(changed(save(run), ("run", "stop", *path), value), setup)
+
+
+@pytest.mark.parametrize("name", ["spent_s", "not_before_s"])
+@pytest.mark.parametrize("seconds", [-1, -0.5, 1e12, 10**400], ids=range(4))
+def test_a_time_that_no_run_can_spend_is_refused(name: str, seconds: float) -> None:
+    setup, run = SAVED["rich"]
+    text = changed(save(run), ("run", name), {"$int": hex(seconds)} if isinstance(seconds, int) else seconds)
+    with pytest.raises(SavedRunError, match=f"run/{name}: .* seconds are no time"):
+        load(text, setup)
+
+
 def test_a_tool_that_the_run_waits_for_must_be_there() -> None:
     setup, run = SAVED["rich"]
     others = Toolset([a_tool(name) for name in NAMES if name != "note"])

@@ -744,6 +744,32 @@ def test_money_that_cannot_be_raised_is_switched_off(used: Any) -> None:
         assert raised is None or run.limits.raised({"max_cost": raised}).max_cost > used
 
 
+def test_a_counter_of_ones_own_that_is_no_number_has_no_figure_to_explain_it_by() -> None:
+    sketches_left = Spending("sketches_left", "sketches", "max_attempts", StopReason.MAX_ATTEMPTS)
+    for sketches, closed in ((2, []), (3, ["sketches_left"]), ("many", []), (None, [])):
+        run = a_run(off(max_attempts=3), fields={"sketches": sketches})
+        assert [guard.guard for guard in closed_among(run, [sketches_left])] == closed
+
+
+def test_a_fatal_result_stays_the_reason_where_a_guarded_row_would_go_on() -> None:
+    table = Table(
+        name="stubborn",
+        initial="gather",
+        states=(State("gather", work="gather", tools=None), State("end", work="answer")),
+        rows=(
+            Row("gather", "stopped", "gather", (guards.turns_left, guards.steps_left)),
+            *(Row("gather", outcome, "end") for outcome in ("called", "failed", "no_progress", "proposed", "stopped")),
+        ),
+    )
+    engine = an_engine(table=table, limits=off(max_turns=1))
+    run = engine.start("x")
+    engine.tell(run, calling(ToolCall("look", {}, "c1")))
+    engine.tell(run, Returned("c1", 1, Verdict(result_class=ResultClass.FATAL)))
+    assert run.stop is not None
+    assert [closed.guard for closed in run.closed] == ["turns_left"]
+    assert (run.stop.reason, run.stop.closed, run.stop.raise_to, run.closing) == (StopReason.FATAL, (), {}, False)
+
+
 @pytest.mark.parametrize(("one", "other"), [(3, 5), (5, 3), (None, 5), (5, None)])
 def test_two_guards_of_one_limit_take_the_higher_raise(one: Any, other: Any) -> None:
     def closed(opens_at: Any) -> ClosedGuard:

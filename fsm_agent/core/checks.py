@@ -178,7 +178,10 @@ def _splitting(table: Table, limits: Limits, part: list[Row], frozen: frozenset[
 def _sure(table: Table, row: Row) -> set[str]:
     target = table.state(row.target).work
     # What follows a row that leads to a decision with no call open is a turn, whoever asked for the calls before it.
-    turn = {"turns"} if target == "decide" or (target == "gather" and row.outcome in _LEAVES_NO_CALL) else set[str]()
+    decides = target == "decide" or (target == "gather" and row.outcome in _LEAVES_NO_CALL)
+    # Where no turn is left the state is stopped instead; that must be the end, or the run comes by here for nothing.
+    ends = all(table.state(other.target).final for other in table.rows_of(row.target, "stopped"))
+    turn = {"turns"} if decides and ends else set[str]()
     return {"steps", *turn, *row.spends, *table.kinds[table.state(row.source).work].outcomes.get(row.outcome, ())}
 
 

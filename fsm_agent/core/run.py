@@ -82,7 +82,7 @@ class Stop:
     """
 
     reason: StopReason
-    detail: str = ""
+    detail: str = attrs.field(default="", eq=False)
     closed: tuple[ClosedGuard, ...] = ()
     raise_to: dict[str, Any] = attrs.field(factory=dict)
     state: str = ""
@@ -163,7 +163,7 @@ class Run:
     draft: Decision | None = None
     closing_text: str = ""
     judgement: Judgement | None = None
-    note: str = ""
+    note: str = attrs.field(default="", eq=False)
     closing: bool = False
     stopping: StopReason | None = None
     closed: list[ClosedGuard] = attrs.field(factory=list)
