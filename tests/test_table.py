@@ -311,3 +311,7 @@ def test_the_hash_is_the_same_in_every_interpreter() -> None:
 
 def test_a_name_that_is_no_proper_unicode_still_has_a_hash() -> None:
     assert len(Table("\ud800", "a", [State("a", work="answer")], []).hash()) == 16
+
+
+def test_a_table_is_shown_in_one_short_line() -> None:
+    assert repr(NAIVE) == "<Table 'naive desk': 4 states, 8 rows>"
