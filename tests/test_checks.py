@@ -15,7 +15,7 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from fsm_agent.core._machine import Machine
-from fsm_agent.core.checks import check_bounds, check_table
+from fsm_agent.core.checks import check_bounds, check_table, unbounded_cycle
 from fsm_agent.core.errors import BuildError, TableError
 from fsm_agent.core.guards import (
     AllOf,
@@ -34,6 +34,7 @@ from fsm_agent.core.guards import (
 )
 from fsm_agent.core.limits import Limits
 from fsm_agent.core.run import Run
+from fsm_agent.core.table import KINDS as BUILT_IN
 from fsm_agent.core.table import Kind, Row, State, Table
 from fsm_agent.core.values import StopReason
 
@@ -608,3 +609,21 @@ def spend(run: Run, risen: set[str]) -> None:
             setattr(run, name, getattr(run, name) + 1)
     if "turns" in risen:
         run.attempts = 0
+
+
+@pytest.mark.parametrize("target", ["decide", "gather"])
+@pytest.mark.parametrize("own", ["source", "target", "neither"])
+def test_only_built_in_work_is_known_to_be_followed_by_a_turn(target: str, own: str) -> None:
+    """An own kind may call what it does `called` and leave a call open, and one in a built-in's place may ask nobody."""
+    mine = Kind(name="mine", outcomes=dict.fromkeys(BUILT_IN[target if own == "target" else "call"].outcomes, ()))
+    kinds = {"source": {"mine": mine}, "target": {target: mine}, "neither": {}}[own]
+    states = (State("think", target), State("act", "mine" if own == "source" else "call"), State("end", "answer"))
+    onward = {("think", "decided"): "act", ("think", "no_progress"): "act"}
+    rows = [Row("act", "called", "think", (turns_left,))]
+    for state in states[:2]:
+        for outcome in (mine if state.work in ("mine", *kinds) else BUILT_IN[state.work]).outcomes:
+            rows.append(Row(state.name, outcome, onward.get((state.name, outcome), "end")))
+    table = Table("m", "think", states, rows, kinds)
+    check_table(table)
+    bounded = unbounded_cycle(table, Limits.off(max_turns=3)) is None
+    assert bounded is (own == "neither" or (own == "source" and target == "decide"))

@@ -15,7 +15,7 @@ from fsm_agent.core.errors import TableError
 from fsm_agent.core.guards import AllOf, Guard, Spending, spendings
 from fsm_agent.core.limits import Limits
 from fsm_agent.core.run import Run
-from fsm_agent.core.table import Row, Table
+from fsm_agent.core.table import KINDS, Row, Table
 
 
 def check_table(table: Table) -> None:
@@ -176,13 +176,16 @@ def _splitting(table: Table, limits: Limits, part: list[Row], frozen: frozenset[
 
 
 def _sure(table: Table, row: Row) -> set[str]:
-    target = table.state(row.target).work
-    # What follows a row that leads to a decision with no call open is a turn, whoever asked for the calls before it.
-    decides = target == "decide" or (target == "gather" and row.outcome in _LEAVES_NO_CALL)
+    source, target = table.state(row.source).work, table.state(row.target).work
+    # What follows a row that leads to a decision with no call open is a turn, whoever asked for the calls before it. Only
+    # built-in work is known to leave none open; an own kind may report the same word and mean something else.
+    leaves_none = table.kinds[source] is KINDS.get(source) and row.outcome in _LEAVES_NO_CALL
+    built_in = table.kinds[target] is KINDS.get(target)
+    decides = built_in and (target == "decide" or (target == "gather" and leaves_none))
     # Where no turn is left the state is stopped instead; that must be the end, or the run comes by here for nothing.
     ends = all(table.state(other.target).final for other in table.rows_of(row.target, "stopped"))
     turn = {"turns"} if decides and ends else set[str]()
-    return {"steps", *turn, *row.spends, *table.kinds[table.state(row.source).work].outcomes.get(row.outcome, ())}
+    return {"steps", *turn, *row.spends, *table.kinds[source].outcomes.get(row.outcome, ())}
 
 
 def _limited(limits: Limits, row: Row, frozen: frozenset[str]) -> list[Spending]:
