@@ -270,3 +270,29 @@ def test_a_plain_call_beside_a_secret_one_stays_as_it_is() -> None:
     assert [call.args.get("q") for call in hand.calls] == ["hunter2", "x", "x"]
     assert hand.run.journal[0][1].decision.calls[0].args == {"q": "hunter2"}
     assert is_sealed(hand.run.journal[0][1].decision.calls[1].args["key"])
+
+
+@pytest.mark.parametrize("redecide", [True, False])
+def test_a_repair_that_was_still_due_is_given_up_with_the_secret(redecide: bool) -> None:
+    def other(tool: str, args: Any, run: Any) -> tuple[str, Any]:
+        return tool, {**args, "q": "changed"}
+
+    limits = off(max_attempts=1, max_turns=9)
+    hand = Hand(SECRET, limits=limits, repairs={"raised:ValueError": ("other", other)}, policy=Policy(redecide=redecide))
+    hand.decides(paying("hunter2", call_id="c1")).fails("c1")
+    assert "hunter2" not in save(hand.run)
+    assert hand.calls[0].repair is None
+    assert not hand.run.repair_due
+    assert (hand.reason is None) is redecide
+    assert replay(hand.engine, hand.run) == hand.run
+
+
+def test_a_repair_that_was_still_due_stays_for_a_call_without_secrets() -> None:
+    def other(tool: str, args: Any, run: Any) -> tuple[str, Any]:
+        return tool, {"q": "changed"}
+
+    limits = off(max_attempts=1, max_turns=9)
+    hand = Hand(a_tool(), limits=limits, repairs={"raised:ValueError": ("other", other)}, policy=Policy(redecide=False))
+    hand.decides(ToolCall("look", {"q": "x"}, "c1")).fails("c1")
+    assert hand.run.repair_due
+    assert hand.reason is StopReason.MAX_ATTEMPTS

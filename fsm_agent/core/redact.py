@@ -127,10 +127,14 @@ def _seal(value: Any, run_id: str, fault: str = "") -> str:
 
 
 def seal_call(run: Run, call: Call) -> None:
-    """Seal the secrets of a settled call, wherever the run holds them but for its journal."""
+    """Seal the secrets of a settled call, wherever the run holds them but for its journal.
+
+    A repair that was due is given up with them: it would change the arguments, and only a seal of those is left.
+    """
     error = call.error if call.error.startswith("args:") else ""
     seal_tries(run, call, error)
     call.args = sealed(call.args, call.secret, run.id, error)
+    call.repair = None
     run.unsealed[call.id] = [error, *call.secret]
 
 

@@ -293,6 +293,8 @@ def fold(run: Run, box: Toolbox) -> str:
             if call.ok and not call.leader:
                 new_fact = _observe(run, call, tool) or new_fact
     run.calls += calls
+    if run.repair_due:
+        run.repair_due = any(call.repair is not None for call in calls)
     if watched and limits.max_stale_turns is not None:
         run.stale_turns = 0 if new_fact else run.stale_turns + 1
     if fatal is not None:
