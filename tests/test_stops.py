@@ -888,3 +888,10 @@ def test_a_tool_whose_retries_wait_too_long_ends_the_run_now() -> None:
 
 def _waited(engine: Engine, run: Run) -> tuple[Any, float]:
     return Answers().to(engine.ask(run))  # type: ignore[arg-type, return-value]
+
+
+def test_a_figure_too_large_to_be_written_out_does_not_keep_a_stop_from_being_told() -> None:
+    huge = 10**5000
+    guard = ClosedGuard(guard="tokens_left", limit="max_tokens", allowed=1, used=huge, opens_at=huge, reason=StopReason.MAX_TOKENS)
+    told = str(Stop(reason=StopReason.MAX_TOKENS, closed=(guard,), raise_to={"max_tokens": huge}))
+    assert told.startswith("max_tokens; tokens_left: max_tokens is 1, ")

@@ -7,6 +7,7 @@ from typing import Any
 import attrs
 
 from fsm_agent.core.limits import Limits
+from fsm_agent.core.short_text import short
 from fsm_agent.core.values import Decision, Judgement, ResultClass, StopReason
 
 # One line of the trace: what happened, when (spent seconds), to what (state, tool or call id), and its detail.
@@ -55,7 +56,8 @@ class Call:
 class ClosedGuard:
     """One guard that was closed when a run stopped: its limit, what was used, and the calls that used it.
 
-    `opens_at` is the smallest value of the limit that would have let the run go on.
+    `opens_at` is a value of the limit that would have let the run go on: the smallest for what is counted, half as much again
+    as was spent for time and money.
     """
 
     guard: str
@@ -98,7 +100,7 @@ class Stop:
 
 
 def _figure(value: Any) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    return f"{value:g}" if isinstance(value, float) else short(value, 40)
 
 
 @attrs.define(kw_only=True)
