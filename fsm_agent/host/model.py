@@ -1,0 +1,78 @@
+"""What a model is asked and what it may answer: the one protocol that every provider's file keeps."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from enum import StrEnum
+from typing import Any, Protocol, runtime_checkable
+
+import attrs
+
+from fsm_agent.core.messages import Message, Purpose, ToolOffer
+from fsm_agent.core.values import Decision
+
+
+@attrs.frozen(kw_only=True, slots=False)
+class ModelRequest:
+    """One request to a model.
+
+    `instructions` is the system text, `messages` the history (valid for every provider: one result for each call id, in order),
+    `tools` what may be called now. `schema` is the JSON Schema of the text that is wanted, where a typed answer or a verdict is.
+    `left` holds what is left of each limit by its name (None: no limit), `seconds_left` the time for this request. `attempt` counts
+    from 1 and rises when a failed request is made again. `on_delta` takes pieces of text as they arrive; it is None where nobody
+    listens, so that there is no need to stream.
+    """
+
+    run_id: str = ""
+    state: str = ""
+    purpose: Purpose = Purpose.DECIDE
+    instructions: str = ""
+    messages: Sequence[Message] = ()
+    tools: tuple[ToolOffer, ...] = ()
+    schema: Mapping[str, Any] | None = None
+    left: Mapping[str, float | None] = attrs.field(factory=dict)
+    seconds_left: float | None = None
+    attempt: int = 1
+    on_delta: Callable[[str], None] | None = None
+
+
+@runtime_checkable
+class Model(Protocol):
+    """Anything that answers a request with a decision, at once or as an awaitable.
+
+    A model that cannot answer raises ModelFailed; whatever else it raises ends the run as `model_error`.
+    """
+
+    def reply(self, request: ModelRequest) -> Decision | Awaitable[Decision]:
+        """The decision: calls, a text or both, the provider's finish reason as received, and the usage."""
+        ...
+
+
+class FailureKind(StrEnum):
+    """Why a model gave no answer; the first four may be asked again."""
+
+    RATE_LIMITED = "rate_limited"
+    SERVER_ERROR = "server_error"
+    TIMEOUT = "timeout"
+    CONNECTION = "connection"
+    CONTEXT_LENGTH = "context_length"
+    INVALID_REQUEST = "invalid_request"
+    AUTHENTICATION = "authentication"
+    UNKNOWN = "unknown"
+
+    @property
+    def passes(self) -> bool:
+        """True where the same request may be answered later."""
+        return self in (FailureKind.RATE_LIMITED, FailureKind.SERVER_ERROR, FailureKind.TIMEOUT, FailureKind.CONNECTION)
+
+
+class ModelFailed(Exception):
+    """A provider gave no answer: `kind` says why, `retry_after_s` when it may be asked again, where it said so."""
+
+    def __init__(self, kind: FailureKind | str, message: str = "", retry_after_s: float | None = None) -> None:
+        super().__init__(message)
+        self.kind, self.retry_after_s = FailureKind(kind), retry_after_s
+
+
+class MalformedDecision(Exception):
+    """A model answered with something that is no decision; the message is fed back to it, so many times at most."""
