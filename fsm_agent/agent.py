@@ -4,44 +4,54 @@ from __future__ import annotations
 
 import uuid
 import zlib
-from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any, cast
 
 import attrs
 
 from fsm_agent.core.agent_table import AGENT
-from fsm_agent.core.answers import Answer, answer_of
+from fsm_agent.core.answers import Answer, answer_of, paused_answer
 from fsm_agent.core.engine import Engine
 from fsm_agent.core.errors import BuildError, RunError
 from fsm_agent.core.limits import Limits
+from fsm_agent.core.messages import Message
 from fsm_agent.core.plain import short
 from fsm_agent.core.replay import replay
 from fsm_agent.core.run import Run
 from fsm_agent.core.saving import load, save
 from fsm_agent.core.setup import Setup, Work
+from fsm_agent.core.strategies import Strategy
 from fsm_agent.core.table import Table
-from fsm_agent.core.turn import Repair
+from fsm_agent.core.transcript import as_plain, is_messages, transcript
+from fsm_agent.core.typed_answer import typed_answer
 from fsm_agent.core.values import Policy
 from fsm_agent.core.work import WORK
 from fsm_agent.host.breaker import Breakers
 from fsm_agent.host.clock import Clock, SystemClock
-from fsm_agent.host.drivers import Driver, take
+from fsm_agent.host.drivers import Driver
+from fsm_agent.host.fixes import Fix, check_callables, check_kinds, named_repairs
+from fsm_agent.host.guide import Guide
+from fsm_agent.host.hooks import Hooks
 from fsm_agent.host.memory import Memory
+from fsm_agent.host.model import Model
+from fsm_agent.host.model_decider import ModelDecider, ModelVerifier, is_model
 from fsm_agent.host.ports import Closer, Decider, Host, Verifier
 from fsm_agent.host.tool_forms import toolset
+from fsm_agent.people import People, taken
+from fsm_agent.streaming import Streams
 
-Fix = Callable[[str, Any], "tuple[str, Any] | None"]
 
-
-class Agent:
+class Agent(People, Streams):
     """A machine over the host's tools and decider; it holds no run and may be shared between threads and tasks.
 
-    `tools` are Tools, typed functions, or a mapping of name to one of these or to a table entry. `decide` is asked what
-    to do next with a `Decide` and answers with a Decision, a ToolCall, several, or a final text; its method `close`, if
-    it has one, or `close` gives the closing answer of a run that was stopped. Without it (None) runs are driven by
-    hand, through `engine`. `allowed` narrows the tools of states.
-    `repairs` maps an error word to a function of tool and arguments. `required` names tools whose evidence an answer
-    needs, `verify` is asked whether it suffices. `memory` with `ttl_s` (or a tool's own TTL) remembers pure tools.
+    `tools` are Tools, typed functions, or a mapping of name to one of these or to a table entry. `model` is a model (an object with
+    `reply`, one of `fsm_agent.models` or the host's own), or a function: it is asked what to do next with a `Decide` and answers with
+    a Decision, a ToolCall, several, or a final text; its method `close`, if it has one, or `close` gives the closing answer of a run
+    that was stopped. Without it (None) runs are driven by hand, through `engine`. `allowed` narrows the tools of states. `repairs`
+    maps an error word to a function of tool and arguments. `required` names tools whose evidence an answer needs, `verify` (a function
+    or a model) is asked whether it suffices. `memory` with `ttl_s` (or a tool's own TTL) remembers pure tools. `strategy` and `hooks`
+    are seed 004's. A model is told `instructions` before the rules in force. `answer` is the form of a typed answer: a JSON Schema, an
+    attrs or Pydantic class, or an annotation.
 
     Raises BuildError when any of these is wrong, naming the mend.
     """
@@ -49,7 +59,7 @@ class Agent:
     def __init__(
         self,
         tools: Iterable[Any] | Mapping[str, Any],
-        decide: Decider | None,
+        model: Model | Decider | None,
         *,
         limits: Limits | None = None,
         machine: Table = AGENT,
@@ -58,18 +68,27 @@ class Agent:
         repairs: Mapping[str, Fix] | None = None,
         required: Collection[str] = (),
         normalizer: Callable[[Any], Any] | None = None,
-        verify: Verifier | None = None,
+        verify: Model | Verifier | None = None,
         close: Closer | None = None,
         memory: Memory | None = None,
         ttl_s: float | None = None,
         negative_ttl_s: float | None = None,
         clock: Clock | None = None,
         work: Mapping[str, Work] | None = None,
+        strategy: Iterable[Strategy] = (),
+        hooks: Hooks | Sequence[Hooks] | None = None,
+        instructions: str = "",
+        answer: Any = None,
     ) -> None:
-        closer = close if close is not None else _closer_of(decide)
-        _check_callable(decide=decide, normalizer=normalizer, verify=verify, close=close)
-        _check_kind(limits=(limits, Limits), policy=(policy, Policy), machine=(machine, Table))
-        _check_kind(memory=(memory, Memory), clock=(clock, Clock))
+        asks_model = is_model(model)
+        closer = close if close is not None else _closer_of(model)
+        if not asks_model:
+            check_callables(model=model)
+        check_callables(normalizer=normalizer, verify=None if is_model(verify) else verify, close=close)
+        check_kinds(limits=(limits, Limits), policy=(policy, Policy), machine=(machine, Table))
+        check_kinds(memory=(memory, Memory), clock=(clock, Clock))
+        guide = Guide(strategy, hooks)
+        self.typed = typed_answer(answer) if answer is not None else None
         if memory is None and (ttl_s or negative_ttl_s):
             raise BuildError("a TTL is given and no memory; pass memory=TtlMemory(), or leave the TTL out")
         self.engine = Engine(
@@ -77,15 +96,22 @@ class Agent:
                 table=machine.allowing(allowed) if allowed else machine,
                 box=toolset(tools),
                 work={**WORK, **(work or {})},
-                limits=limits if limits is not None else Limits(),
+                limits=limits if limits is not None else Limits.autogpt() if machine.name == "autogpt" else Limits(),
                 policy=policy if policy is not None else Policy(),
-                repairs=_named_repairs(repairs or {}),
+                repairs=named_repairs(repairs or {}),
                 required=required,
                 normalizer=normalizer,
+                answer=self.typed,
                 verifies=verify is not None,
-                composes=closer is not None,
+                composes=asks_model or closer is not None,
+                checks=guide.checks,
             )
         )
+        decide: Any = model
+        if asks_model:
+            schema = self.typed.schema if self.typed is not None else None
+            decide = ModelDecider(cast(Model, model), self.engine.setup, instructions=instructions, schema=schema)
+            closer = close if close is not None else decide.close
         host = Host(
             clock=clock if clock is not None else SystemClock(),
             memory=memory,
@@ -93,7 +119,9 @@ class Agent:
             negative_ttl_s=negative_ttl_s,
             breakers=Breakers(),
         )
-        self.driver = Driver(engine=self.engine, decide=decide, host=host, verify=verify, close=closer)
+        verifier = ModelVerifier(cast(Model, verify)) if is_model(verify) else cast("Verifier | None", verify)
+        Streams.__init__(self)
+        self.driver = Driver(engine=self.engine, decide=decide, host=host, verify=verifier, close=closer, guide=guide)
 
     def run(self, request: Any, *, context: Any = None, **start: Any) -> Answer:
         """Run a request to its answer in this thread; `start` takes limits, run_id, scope, seed and fields."""
@@ -117,25 +145,27 @@ class Agent:
         name = run_id if run_id is not None else uuid.uuid4().hex
         if not isinstance(name, str):
             raise RunError(f"run_id is {short(name, 60)}; give a text, or leave it out")
-        _check_kind(limits=(limits, Limits))
+        check_kinds(limits=(limits, Limits))
+        if is_messages(request):
+            request = as_plain(request)
         number = seed if seed is not None else zlib.crc32(name.encode(errors="backslashreplace"))
         return self.engine.start(request, run_id=name, limits=limits, scope=scope, seed=number, fields=fields)
 
     def drive(self, run: Run, *, context: Any = None) -> Answer:
-        """Drive a run to its answer.
+        """Drive a run to its answer, or to a pause (`Answer.pending` says whom it waits for).
 
         Raises RunBusy while another driver has it, and RunError where only `adrive` will do.
         """
-        self.driver.drive(run, context)
-        return self._answer(run)
+        self.driver.drive(run, context, self._watch(run))
+        return self.answer(run)
 
     async def adrive(self, run: Run, *, context: Any = None) -> Answer:
         """Drive a run to its answer inside the running event loop; cancelling leaves it stopped and resumable."""
-        await self.driver.adrive(run, context)
-        return self._answer(run)
+        await self.driver.adrive(run, context, self._watch(run))
+        return self.answer(run)
 
     def resume(self, run: Run, *, context: Any = None, **raises: Any) -> Answer:
-        """Let a stopped run go on with the limits named raised, to its next answer.
+        """Let a stopped or paused run go on with the limits named raised, to its next answer.
 
         Raises CannotResume, the run unchanged, when it cannot, and RunBusy while another driver has it.
         """
@@ -148,11 +178,12 @@ class Agent:
         return await self.adrive(run, context=context)
 
     def _take_up(self, run: Run, raises: Mapping[str, Any]) -> None:
-        take(run)
-        try:
+        with taken(run):
             self.engine.resume(run, raises)
-        finally:
-            run.driven = False
+
+    def history(self, run: Run) -> list[Message]:
+        """The run's messages so far, valid for any provider: what a new run may be started with to go on talking."""
+        return list(transcript(run, self.engine.setup.box))
 
     def save(self, run: Run) -> str:
         """A run at any step as strict JSON text; raises SavedRunError for a value that cannot be saved."""
@@ -166,47 +197,17 @@ class Agent:
         """The run rebuilt from its journal, whole or up to so many events, without asking anybody."""
         return replay(self.engine, run, steps)
 
-    def _answer(self, run: Run) -> Answer:
+    def answer(self, run: Run) -> Answer:
+        """The answer of a run that is over, or what a paused one waits for; raises RunError for one that has to be driven on."""
         answer = answer_of(run)
+        if answer is None and run.paused:
+            answer = paused_answer(run)
         if answer is None:
             raise RunError(f"run {run.id!r} stands still in state {run.state!r} without an answer; drive it on")
-        return attrs.evolve(answer, run=run)
+        value = self.typed.made(run.answer) if self.typed is not None and answer.ok else answer.value
+        return attrs.evolve(answer, run=run, value=value)
 
 
 def _closer_of(decide: Any) -> Closer | None:
     close = getattr(decide, "close", None)
     return close if callable(close) else None
-
-
-def _check_kind(**parts: tuple[Any, type]) -> None:
-    for name, (part, kind) in parts.items():
-        if part is not None and not isinstance(part, kind):
-            raise BuildError(f"{name} is {short(part, 60)}; give a {kind.__name__}, or leave it out")
-
-
-def _check_callable(**parts: Any) -> None:
-    for name, part in parts.items():
-        if part is not None and not callable(part):
-            raise BuildError(f"{name} is {short(part, 60)}; give a function")
-
-
-def _named_repairs(repairs: Mapping[str, Fix]) -> dict[str, tuple[str, Repair]]:
-    """Repairs by error word, each under a name of its own; the same function under two words is the same repair."""
-    named: dict[str, tuple[str, Repair]] = {}
-    taken: dict[str, Fix] = {}
-    for error, fix in repairs.items():
-        if not callable(fix):
-            what = f"the repair of {short(error, 60)} is {short(fix, 60)}"
-            raise BuildError(f"{what}; give a function of tool and arguments")
-        name = getattr(fix, "__name__", "<lambda>")
-        if name == "<lambda>" or taken.setdefault(name, fix) is not fix:
-            name = error
-        named[error] = (name, _repair(fix))
-    return named
-
-
-def _repair(fix: Fix) -> Repair:
-    def repair(tool: str, args: Any, run: Run) -> tuple[str, Any] | None:
-        return fix(tool, args)
-
-    return repair

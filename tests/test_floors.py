@@ -51,6 +51,8 @@ FLOORS: dict[str, int] = {
     "core.spec_check": 1,
     "core.storable": 1,
     "core.tools": 1,
+    "core.independence": 1,
+    "core.typed_answer": 1,
     # 2: guards and the gate
     "core.gate": 2,
     "core.guards": 2,
@@ -58,6 +60,7 @@ FLOORS: dict[str, int] = {
     # 3: the table, its checks, the machine
     "core._machine": 3,
     "core.agent_table": 3,
+    "core.autogpt_table": 3,
     "core.checks": 3,
     "core.table": 3,
     # 4: the engine and its parts
@@ -76,6 +79,14 @@ FLOORS: dict[str, int] = {
     "core.turn": 4,
     "core.verifying": 4,
     "core.work": 4,
+    "core.asking": 4,
+    "core.holding": 4,
+    "core.pending": 4,
+    "core.prompts": 4,
+    "core.strategies": 4,
+    "core.stream_events": 4,
+    "core.transcript": 4,
+    "core.writing": 4,
     # 5: everything that touches the world
     "host.bodies": 5,
     "host.breaker": 5,
@@ -89,6 +100,16 @@ FLOORS: dict[str, int] = {
     "host.ports": 5,
     "host.tasks": 5,
     "host.tool_forms": 5,
+    "host.calling": 5,
+    "host.fixes": 5,
+    "host.guide": 5,
+    "host.hooks": 5,
+    "host.interrupt": 5,
+    "host.model_decider": 5,
+    "host.replies": 5,
+    "host.resolve": 5,
+    "host.watch": 5,
+    "host.watching": 5,
     # 6: faces
     "": 6,
     "adapter": 6,
@@ -98,6 +119,8 @@ FLOORS: dict[str, int] = {
     "lab.report": 6,
     "lab.tables": 6,
     "testing": 6,
+    "people": 6,
+    "streaming": 6,
     # 7: the command line
     "__main__": 7,
     "cli": 7,

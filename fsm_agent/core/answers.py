@@ -6,6 +6,7 @@ from typing import Any
 
 import attrs
 
+from fsm_agent.core.pending import Pending, pending_of
 from fsm_agent.core.plain import cut, dumps, short, storable
 from fsm_agent.core.run import Call, Run, Stop
 from fsm_agent.core.values import Status, StopReason
@@ -31,13 +32,14 @@ class Answer:
 
     `usage` holds the counters: turns, tool_calls, body_runs, steps, tokens, cost, spent_s, waited_s. `path` is the states
     walked, repeats collapsed. `run` is the run itself, with its calls and trace. `stop` explains the end and names the
-    raise that would let the run go on.
+    raise that would let the run go on; of a run that is paused there is no stop and no reason, and `pending` says whom it
+    waits for. `finish_reason` is the model's last one as received. `value` is the typed answer, where one was asked for.
     """
 
     status: Status
     text: str
-    stop_reason: StopReason
-    stop: Stop
+    stop_reason: StopReason | None
+    stop: Stop | None
     evidence: tuple[Evidence, ...] = ()
     assumptions: tuple[str, ...] = ()
     unknowns: tuple[str, ...] = ()
@@ -45,6 +47,9 @@ class Answer:
     citations: tuple[str, ...] = ()
     usage: dict[str, float] = attrs.field(factory=dict)
     path: tuple[str, ...] = ()
+    finish_reason: str = ""
+    pending: tuple[Pending, ...] = ()
+    value: Any = None
     run: Run | None = attrs.field(default=None, eq=False, repr=False)
 
     @property
@@ -65,14 +70,39 @@ def answer_of(run: Run) -> Answer | None:
         text=_text(run, stop, found, said),
         stop_reason=stop.reason,
         stop=stop,
-        evidence=tuple(Evidence(call_id=c.id, tool=c.tool, value=c.value, source=c.source) for c in found),
+        evidence=_evidence(found),
         assumptions=tuple(f"the call was changed by the repair {name!r}" for name in run.fixes),
         unknowns=_unknowns(run, stop),
         next_questions=_questions(run, stop),
         citations=run.draft.citations if run.draft is not None else (),
         usage=usage_of(run),
         path=tuple(run.path),
+        finish_reason=run.finish,
+        value=run.answer,
     )
+
+
+def paused_answer(run: Run) -> Answer:
+    """What can be said of a run that waits for people: whom it waits for, and what was found so far."""
+    pending = pending_of(run)
+    found = run.evidence()
+    waits = ", ".join(f"{one.tool} ({one.call_id}, {one.kind})" for one in pending)
+    parts = [findings(found), f"Paused: waits for {waits}."]
+    return Answer(
+        status=Status.PAUSED,
+        text="\n\n".join(part for part in parts if part),
+        stop_reason=None,
+        stop=None,
+        evidence=_evidence(found),
+        usage=usage_of(run),
+        path=tuple(run.path),
+        finish_reason=run.finish,
+        pending=pending,
+    )
+
+
+def _evidence(found: list[Call]) -> tuple[Evidence, ...]:
+    return tuple(Evidence(call_id=c.id, tool=c.tool, value=c.value, source=c.source) for c in found)
 
 
 def usage_of(run: Run) -> dict[str, float]:
@@ -108,8 +138,8 @@ def _status(reason: StopReason, something: bool) -> Status:
 
 def _text(run: Run, stop: Stop, found: list[Call], said: str) -> str:
     if stop.reason in _GOOD:
-        return said or _findings(found) or "Done; nothing was found."
-    parts = [said, _findings(found), f"Stopped: {_why(stop)}."]
+        return said or findings(found) or "Done; nothing was found."
+    parts = [said, findings(found), f"Stopped: {_why(stop)}."]
     return "\n\n".join(part for part in parts if part)
 
 
@@ -118,7 +148,8 @@ def _why(stop: Stop) -> str:
     return f"{stop.reason.value} ({detail})" if detail else stop.reason.value
 
 
-def _findings(found: list[Call]) -> str:
+def findings(found: list[Call]) -> str:
+    """What was found, a line each, cut; empty where that is nothing."""
     if not found:
         return ""
     lines = [f"- {call.tool}: {_piece(call.value)}" for call in found[:_MOST_PIECES]]

@@ -164,7 +164,7 @@ def _endless(table: Table, limits: Limits, rows: Sequence[Row], frozen: frozense
     return None
 
 
-_LEAVES_NO_CALL = frozenset({"ready", "called", "no_progress", "proposed", "passed"})
+_LEAVES_NO_CALL = frozenset({"ready", "called", "no_progress", "proposed", "passed", "planned", "written"})
 
 
 def _splitting(table: Table, limits: Limits, part: list[Row], frozen: frozenset[str]) -> str | None:
@@ -181,7 +181,7 @@ def _sure(table: Table, row: Row) -> set[str]:
     # built-in work is known to leave none open; an own kind may report the same word and mean something else.
     leaves_none = table.kinds[source] is KINDS.get(source) and row.outcome in _LEAVES_NO_CALL
     built_in = table.kinds[target] is KINDS.get(target)
-    decides = built_in and (target == "decide" or (target == "gather" and leaves_none))
+    decides = built_in and (target == "decide" or (target in ("gather", "plan") and leaves_none))
     # Where no turn is left the state is stopped instead; that must be the end, or the run comes by here for nothing.
     ends = all(table.state(other.target).final for other in table.rows_of(row.target, "stopped"))
     turn = {"turns"} if decides and ends else set[str]()

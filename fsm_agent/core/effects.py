@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import attrs
 
 from fsm_agent.core.run import Call, Run
@@ -11,16 +13,34 @@ from fsm_agent.core.run import Call, Run
 class Decide:
     """Ask the decider what to do next; answer with Decided or DecisionFailed.
 
-    `tools` are the names the decider may call now: allowed in this state and with budget left.
+    `tools` are the names the decider may call now: allowed in this state and with budget left. `on_delta` takes pieces of text as
+    they arrive, where somebody listens.
     """
 
     run: Run
     tools: tuple[str, ...] = ()
+    on_delta: Callable[[str], None] | None = None
 
 
 @attrs.define(slots=True)
 class CallTools:
     """Perform these calls beside each other; answer each with Returned, Raised, Reused or CircuitOpen."""
+
+    run: Run
+    calls: list[Call]
+
+
+@attrs.define(slots=True)
+class Check:
+    """Ask the host's hooks and approval functions about these calls, in order; answer each with Checked or Skipped."""
+
+    run: Run
+    calls: list[Call]
+
+
+@attrs.define(slots=True)
+class Pause:
+    """These calls wait for a person or a client; the driver tells Paused and stops until somebody has decided."""
 
     run: Run
     calls: list[Call]
@@ -35,9 +55,14 @@ class Judge:
 
 @attrs.define(slots=True)
 class Compose:
-    """Ask for the closing answer, without tools; answer with Composed or ComposeFailed."""
+    """Ask for a text, without tools; answer with Composed or ComposeFailed.
+
+    `closing` is true for the last answer of a run that was stopped, false for one that is written from the evidence.
+    """
 
     run: Run
+    closing: bool = True
+    on_delta: Callable[[str], None] | None = None
 
 
 @attrs.define(slots=True)
@@ -53,5 +78,5 @@ class Wait:
         return max(0.0, self.until_s - self.run.spent_s)
 
 
-Effect = Decide | CallTools | Judge | Compose | Wait
+Effect = Decide | CallTools | Check | Pause | Judge | Compose | Wait
 

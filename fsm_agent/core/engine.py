@@ -124,20 +124,19 @@ class Engine:
         run.journal.append((run.spent_s, Started(tuple([call.id for call in calls]))))
 
     def resume(self, run: Run, raises: Mapping[str, Any] | None = None) -> None:
-        """Let a stopped run go on where it stopped, with the limits named raised.
+        """Let a stopped or paused run go on where it stopped, with the limits named raised.
 
         Raises CannotResume, the run unchanged, when it is not stopped, ended of itself, or a guard stays closed.
         """
         stop = run.stop
+        if stop is None and run.paused and not run.closing:
+            self._raise_limits(run, self._raised(run, raises))
+            return
         if stop is None or run.closing:
             raise CannotResume(f"run {run.id!r} is not stopped; drive it on")
         if not stop.closed and stop.reason not in _MAY_GO_ON:
             raise CannotResume(f"run {run.id!r} ended by {stop.reason.value!r}; no raise of a limit lets it go on")
-        try:
-            limits = run.limits.raised(raises or {})
-            check_bounds(self.setup.table, limits)
-        except (LimitsError, TableError) as error:
-            raise CannotResume(f"run {run.id!r} cannot go on: {error}") from error
+        limits = self._raised(run, raises)
         if closed := still_closed(run, stop, limits):
             need = ", ".join(f"{name}={short(value, 40)}" for name, value in stop.raise_to.items())
             raise CannotResume(f"run {run.id!r} stays closed by {', '.join(closed)}; it goes on with {need}")
@@ -146,6 +145,9 @@ class Engine:
     def go_on(self, run: Run, limits: Limits) -> None:
         """Take a stopped run up again under these limits, unchecked; `resume` is the door, a replay comes here."""
         stop = run.stop
+        if stop is None and run.paused:
+            self._raise_limits(run, limits)
+            return
         if stop is None:
             raise CannotResume(f"run {run.id!r} is not stopped")
         run.journal.append((run.spent_s, Resumed(limits, run.limits)))
@@ -159,6 +161,19 @@ class Engine:
         if outcome is not None:
             self._advance(run, outcome)
 
+    def _raised(self, run: Run, raises: Mapping[str, Any] | None) -> Limits:
+        try:
+            limits = run.limits.raised(raises or {})
+            check_bounds(self.setup.table, limits)
+        except (LimitsError, TableError) as error:
+            raise CannotResume(f"run {run.id!r} cannot go on: {error}") from error
+        return limits
+
+    def _raise_limits(self, run: Run, limits: Limits) -> None:
+        """Give a paused run other limits; it goes on when people have decided."""
+        run.journal.append((run.spent_s, Resumed(limits, run.limits)))
+        run.limits = limits
+
     def _reopen(self, run: Run, stop: Stop) -> None:
         """Take up again the calls of the last turn: those a repair was due for, or those that were cut off."""
         last = run.calls[-1].turn if run.calls else 0
@@ -170,6 +185,7 @@ class Engine:
         run.open_calls = turn
         for call in cut_off:
             call.ok, call.error, call.detail, call.counted, call.started = None, "", "", False, False
+        run.held = sum(call.ok is None and bool(call.awaits) for call in turn)
 
     def _may_begin_again(self, call: Call, stop: Stop) -> bool:
         """Whether the stop alone kept a call from its result, and a body of it that had begun may be begun again."""

@@ -11,6 +11,7 @@
         ├── WrongEvent                   an event that the run did not ask for
         ├── RunBusy                      a second driver on a run that is being driven
         ├── CannotResume                 nothing to go on with, or the raise does not open the guard
+        ├── CannotDecide                 a person's word about a call that waits for none, or not for this one
         └── SavedRunError                a text that is no saved run, or a value that cannot be saved
 
 A failing tool, model or verifier is no exception here: it is a value in the run.
@@ -78,6 +79,10 @@ class RunBusy(RunError):
 
 class CannotResume(RunError):
     """The run has nothing to go on with, or the raised limits still leave a guard closed."""
+
+
+class CannotDecide(RunError):
+    """A person decided about a call that waits for no decision, is decided already, has expired or has changed."""
 
 
 class SavedRunError(RunError, ValueError):

@@ -7,7 +7,7 @@ from typing import Any
 import attrs
 
 from fsm_agent.core.limits import Limits
-from fsm_agent.core.values import Decision, Judgement, Verdict
+from fsm_agent.core.values import Decision, Judgement, Usage, Verdict
 
 
 @attrs.define(slots=True)
@@ -21,12 +21,14 @@ class Decided:
 class DecisionFailed:
     """The decider raised or its provider failed; `error` is the type's name, `message` its redacted text.
 
-    `kind` is ``error`` (the run stops with `model_error`) or ``malformed`` (fed back, bounded).
+    `kind` is ``error`` (the run stops with `model_error`), ``malformed`` (fed back, bounded) or ``passing``: the same may be
+    answered later, after `retry_after_s` where the provider said so.
     """
 
     error: str
     message: str = ""
     kind: str = "error"
+    retry_after_s: float | None = None
 
 
 @attrs.define(slots=True)
@@ -101,10 +103,50 @@ class Skipped:
 
 
 @attrs.define(slots=True)
+class Checked:
+    """The host's hooks let the call pass; `approval` says whether a person has to be asked first."""
+
+    call_id: str
+    approval: bool = False
+
+
+@attrs.define(slots=True)
+class Paused:
+    """The driver stops here, for people; their approval expires at this UTC second, where it does."""
+
+    expires_at: float | None = None
+
+
+@attrs.define(slots=True)
+class Approved:
+    """A person lets the call run, with these arguments in place of its own where `edited` is true."""
+
+    call_id: str
+    args: Any = None
+    edited: bool = False
+
+
+@attrs.define(slots=True)
+class Denied:
+    """A person does not let the call run."""
+
+    call_id: str
+    reason: str = ""
+
+
+@attrs.define(slots=True)
+class Superseded:
+    """The user says something new, and the calls that wait are not wanted any more."""
+
+    message: str
+
+
+@attrs.define(slots=True)
 class Judged:
-    """The verifier's verdict."""
+    """The verifier's verdict, and what it cost."""
 
     judgement: Judgement
+    usage: Usage | None = None
 
 
 @attrs.define(slots=True)
@@ -117,9 +159,11 @@ class JudgeFailed:
 
 @attrs.define(slots=True)
 class Composed:
-    """The closing answer."""
+    """The text that was asked for, and what it cost."""
 
     text: str
+    usage: Usage | None = None
+    finish: str = ""
 
 
 @attrs.define(slots=True)
@@ -158,12 +202,14 @@ class Resumed:
     before: Limits
 
 
+PeopleEvent = Checked | Paused | Approved | Denied | Superseded
 CallEvent = Returned | Raised | Reused | CircuitOpen | Lost | Skipped
 Event = (
     Decided
     | DecisionFailed
     | Started
     | CallEvent
+    | PeopleEvent
     | Judged
     | JudgeFailed
     | Composed

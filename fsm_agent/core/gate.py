@@ -43,25 +43,34 @@ def allowed_now(run: Run, box: Toolbox, allowed: Collection[str] | None) -> tupl
     return tuple(name for name in names if (most := limits.for_tool(name)) is None or counts.get(name, 0) < most)
 
 
-def admit_turn(run: Run, box: Toolbox, allowed: Collection[str] | None, policy: Policy) -> None:
+def admit_turn(
+    run: Run, box: Toolbox, allowed: Collection[str] | None, policy: Policy, checks: bool = False
+) -> None:
     """Pass every open call that was not admitted yet through the gate, in order.
 
     A refused call is settled with its reason. A closed run-wide guard is noted in `run.closed`; the calls behind it are
-    skipped, those before it stay admitted.
+    skipped, those before it stay admitted. A call that needs a person or a client is held, and with `checks` every call is, for
+    the host's hooks.
     """
     admitted = 0
     for call in run.open_calls:
         admitted += call.admitted
     for call in run.open_calls:
         if call.ok is None and not call.admitted:
-            _admit(run, call, box, allowed, policy, admitted)
+            _admit(run, call, box, allowed, policy, admitted, checks)
             admitted += call.admitted
-    if admitted > 1:
-        _share(run, box)
+    if admitted > 1 and not run.held:
+        share(run, box)
 
 
 def _admit(
-    run: Run, call: Call, box: Toolbox, allowed: Collection[str] | None, policy: Policy, admitted_before: int
+    run: Run,
+    call: Call,
+    box: Toolbox,
+    allowed: Collection[str] | None,
+    policy: Policy,
+    admitted_before: int,
+    checks: bool,
 ) -> None:
     call.tries += 1
     if run.closed:
@@ -75,7 +84,7 @@ def _admit(
     if allowed is not None and call.tool not in allowed:
         _refuse_request(run, call, tool, policy, "refused:not_allowed", _menu(run, box, allowed, policy))
         return
-    fault = tool.args.first_fault(args) if tool.args is not None else "" if isinstance(args, Mapping) else "type:args"
+    fault = call_fault(tool, args)
     if tool.secret:
         call.secret = tuple(sorted(tool.secret))
         if run.replaying:
@@ -114,6 +123,20 @@ def _admit(
         run.window.append(call.key)
         del run.window[: -limits.dedup_window]
     run.trace.append(("call_admitted", run.spent_s, call.id, call.tool))
+    if checks or tool.held:
+        call.awaits = "check" if checks or callable(tool.approval) else "approval" if tool.approval else "client"
+        run.held += 1
+
+
+def call_fault(tool: Tool, args: Any) -> str:
+    """The first reason for which the arguments break the tool's contract, or an empty text."""
+    return tool.args.first_fault(args) if tool.args is not None else "" if isinstance(args, Mapping) else "type:args"
+
+
+def same_key(run: Run, tool: Tool | None, args: Any) -> str:
+    """The key that repetitions of a call are counted by."""
+    name = tool.name if tool is not None else ""
+    return loop_key(name, _same_args(run, tool, args))
 
 
 def _menu(run: Run, box: Toolbox, allowed: Collection[str] | None, policy: Policy) -> str:
@@ -223,7 +246,7 @@ def _close(
     run.trace.append(("guard_closed", run.spent_s, guard, reason.value))
 
 
-def _share(run: Run, box: Toolbox) -> None:
+def share(run: Run, box: Toolbox) -> None:
     """Let identical pure calls of the turn share the run of the first of them, up to the next call with effects."""
     leaders: dict[str, str] = {}
     for call in run.open_calls:

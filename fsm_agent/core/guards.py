@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 import attrs
 
+from fsm_agent.core.independence import independent
 from fsm_agent.core.run import Run
 from fsm_agent.core.values import StopReason
 
@@ -113,8 +114,15 @@ def _may_redecide(run: Run) -> bool:
     return run.redecide
 
 
+def _enough_evidence(run: Run) -> bool:
+    found = run.evidence()
+    # Before anything was found there is nothing to write from, whatever number suffices.
+    return bool(found) and independent(found, run.limits.min_evidence) >= (run.limits.min_evidence or 0)
+
+
 has_repair = Opaque("has_repair", _has_repair)
 may_redecide = Opaque("may_redecide", _may_redecide)
+enough_evidence = Opaque("enough_evidence", _enough_evidence)
 
 steps_left = Spending("steps_left", "steps", "max_steps", StopReason.MAX_STEPS)
 turns_left = Spending("turns_left", "turns", "max_turns", StopReason.MAX_TURNS)

@@ -13,6 +13,7 @@ from fsm_agent.core.gate import Toolbox
 from fsm_agent.core.plain import storable
 from fsm_agent.core.redact import seal_call
 from fsm_agent.core.run import Call, ClosedGuard, Run
+from fsm_agent.core.typed_answer import TypedAnswer
 from fsm_agent.core.values import Decision, Policy, StopReason, ToolCall, Usage
 
 # What a finish reason means when the decision itself does not say enough; the rest counts as a plain stop.
@@ -26,14 +27,15 @@ CUT_OFF = frozenset(_FINISHES)
 _MOST_COST = 1e15
 
 
-def accept(run: Run, decision: Decision, policy: Policy, box: Toolbox) -> str:
+def accept(run: Run, decision: Decision, policy: Policy, box: Toolbox, typed: TypedAnswer | None = None) -> str:
     """Take a decision in; returns ``decided``, ``proposed``, ``failed`` (fed back) or ``stopped``.
 
-    A call that names no tool is refused alone where another one can be taken.
+    A call that names no tool is refused alone where another one can be taken. A final text is measured where a `typed` answer is
+    wanted, and fed back like any fault.
     """
     run.turns += 1
     if isinstance(decision.usage, Usage):
-        _spend(run, decision.usage)
+        spend(run, decision.usage)
     calls = decision.calls
     usable = 0
     try:
@@ -41,9 +43,13 @@ def accept(run: Run, decision: Decision, policy: Policy, box: Toolbox) -> str:
             usable += bool(call.tool) and isinstance(call.tool, str)
         emitted = len(calls)
     except (TypeError, AttributeError):
-        return _malformed(run, "the calls of the decision are no calls", StopReason.INVALID_DECISION)
+        return malformed(run, "the calls of the decision are no calls", StopReason.INVALID_DECISION)
     run.trace.append(("decision", run.spent_s, str(run.turns), emitted))
     run.emitted_calls += emitted
+    run.last_emitted = emitted
+    if run.failed_requests:
+        run.failed_requests, run.note = 0, ""
+    run.finish = decision.finish if type(decision.finish) is str else ""
     if type(decision.finish) is str and (finish := _FINISHES.get(decision.finish)) is not None:
         return _cut_off(run, decision, finish, policy, box)
     text = _text(decision)
@@ -53,25 +59,32 @@ def accept(run: Run, decision: Decision, policy: Policy, box: Toolbox) -> str:
         return "decided"
     if text or _question(decision):
         _skip(run, box, decision, "final", "the decision was final")
+        if typed is not None and text:
+            run.answer, fault = typed.read(text)
+            if fault:
+                return malformed(run, f"the answer is not of the form that was asked for: {fault}", StopReason.INVALID_DECISION)
         run.invalid_decisions = 0
         run.draft = attrs.evolve(decision, calls=()) if calls else decision
         return "proposed"
     if calls:
         why = "no call of the decision names a tool"
         _skip(run, box, decision, StopReason.INVALID_DECISION, why)
-        return _malformed(run, why, StopReason.INVALID_DECISION)
+        return malformed(run, why, StopReason.INVALID_DECISION)
     if policy.on_finish.get("empty", "continue") == "end":
         return _stop(run, StopReason.MODEL_EMPTY, "the decision held neither a call nor a text")
-    return _malformed(run, "the decision held neither a call nor a text", StopReason.MODEL_EMPTY)
+    return malformed(run, "the decision held neither a call nor a text", StopReason.MODEL_EMPTY)
 
 
 def reject(run: Run, event: DecisionFailed) -> str:
-    """Take in that no decision could be had: a fault is fed back, bounded; an error ends the run."""
+    """Take in that no decision could be had: a fault is fed back, bounded; an error ends the run, or passes (``passing``)."""
     run.turns += 1
     run.trace.append(("decision_failed", run.spent_s, event.error, event.message))
     text = f"{event.error}: {event.message}" if event.message else event.error
     if event.kind == "malformed":
-        return _malformed(run, text, StopReason.INVALID_DECISION)
+        return malformed(run, text, StopReason.INVALID_DECISION)
+    if event.kind == "passing":
+        run.note = text
+        return "passing"
     return _stop(run, StopReason.MODEL_ERROR, text)
 
 
@@ -89,7 +102,8 @@ def _question(decision: Decision) -> str:
     return decision.question.strip() if isinstance(decision.question, str) else ""
 
 
-def _spend(run: Run, usage: Usage) -> None:
+def spend(run: Run, usage: Usage) -> None:
+    """Count what a model's reply cost."""
     # What a provider reports is taken only where it adds up: a counter never falls.
     for amount in (usage.input_tokens, usage.output_tokens):
         if isinstance(amount, int) and amount > 0:
@@ -141,10 +155,11 @@ def _cut_off(run: Run, decision: Decision, reason: StopReason, policy: Policy, b
     name = "length" if reason is StopReason.TRUNCATED else decision.finish
     if policy.on_finish.get(name, "end") == "end":
         return _stop(run, reason, f"the reply ended with {decision.finish!r}")
-    return _malformed(run, f"the reply ended with {decision.finish!r}", reason)
+    return malformed(run, f"the reply ended with {decision.finish!r}", reason)
 
 
-def _malformed(run: Run, why: str, reason: StopReason) -> str:
+def malformed(run: Run, why: str, reason: StopReason) -> str:
+    """Feed a fault back, so many times in a row: ``failed``, or ``stopped`` with the guard noted."""
     run.invalid_decisions += 1
     run.repair_due = False
     run.note = why

@@ -15,7 +15,7 @@ from typing import Any
 import attrs
 
 from fsm_agent.core.decoding import decoded
-from fsm_agent.core.events import Decided, Judged
+from fsm_agent.core.events import Approved, Decided, Judged
 from fsm_agent.core.keys import call_key
 from fsm_agent.core.run import Call, Run
 
@@ -134,6 +134,7 @@ def seal_call(run: Run, call: Call) -> None:
     error = call.error if call.error.startswith("args:") else ""
     seal_tries(run, call, error)
     call.args = sealed(call.args, call.secret, run.id, error)
+    call.edited = sealed(call.edited, call.secret, run.id)
     call.repair = None
     run.unsealed[call.id] = [error, *call.secret]
 
@@ -150,6 +151,10 @@ def seal_tries(run: Run, call: Call, error: str = "") -> None:
 def seal_journal(run: Run) -> None:
     """Seal the secrets of the calls that were just folded in the decision and the verdict that asked for them."""
     seals, run.unsealed = run.unsealed, {}
+    for _, event in run.journal:
+        if isinstance(event, Approved) and event.edited and event.call_id in seals:
+            error, *secret = seals[event.call_id]
+            event.args = sealed(decoded(event.args), secret, run.id, error)
     for call_id in [call_id for call_id in seals if call_id.startswith(_NEXT)]:
         verdict = next(event for _, event in reversed(run.journal) if isinstance(event, Judged) and event.judgement.next_action)
         action = _sealed_call(verdict.judgement.next_action, seals.pop(call_id), run.id)

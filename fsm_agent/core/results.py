@@ -11,7 +11,7 @@ import attrs
 
 from fsm_agent.core.decoding import strict_json
 from fsm_agent.core.plain import storable
-from fsm_agent.core.tools import Tool
+from fsm_agent.core.tools import Retry, Tool
 from fsm_agent.core.values import EffectClass, ResultClass, Verdict
 
 FAILING = frozenset({ResultClass.RETRYABLE, ResultClass.RATE_LIMITED, ResultClass.FATAL})
@@ -119,6 +119,11 @@ def _not_found(value: Mapping[Any, Any]) -> bool:
 
 
 def backoff_s(tool: Tool, seed: int, call_id: str, tries: int, retry_after_s: float | None) -> float:
+    """How long a call of a tool waits after the given number of tries, in seconds; see `wait_s`."""
+    return wait_s(tool.retry, seed, call_id, tries, retry_after_s)
+
+
+def wait_s(retry: Retry, seed: int, what: str, tries: int, retry_after_s: float | None) -> float:
     """How long to wait after the given number of tries, in seconds.
 
     A retry-after is honoured as it is; one that is no finite number says nothing. A declared list of waits is used in
@@ -127,11 +132,11 @@ def backoff_s(tool: Tool, seed: int, call_id: str, tries: int, retry_after_s: fl
     """
     if retry_after_s is not None and (asked := _seconds(retry_after_s)) is not None:
         return asked
-    base = tool.retry.backoff_s
+    base = retry.backoff_s
     if not isinstance(base, int | float):
         return float(base[min(tries, len(base)) - 1]) if base else 0.0
-    full = min(tool.retry.most_s, base * 2.0 ** min(tries - 1, 60))
-    jitter = zlib.crc32(f"{seed}:{call_id}:{tries}".encode(errors="backslashreplace")) / 2**32
+    full = min(retry.most_s, base * 2.0 ** min(tries - 1, 60))
+    jitter = zlib.crc32(f"{seed}:{what}:{tries}".encode(errors="backslashreplace")) / 2**32
     return full * (0.5 + 0.5 * jitter)
 
 

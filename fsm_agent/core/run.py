@@ -21,8 +21,10 @@ class Call:
     `key` is the canonical key that repetitions are counted by. `tries` are the bodies and refusals so far, `tried_repairs`
     the repairs already applied, and `repair` the next one as (name, tool, arguments), where there is one. Until it is settled
     `ok` is None; then `value` or `error` (a stable word) is its result.
-    `started` is true from the moment the driver may run the body. `leader` is the id of an identical pure call of the same
-    turn whose result this one shares.
+    `started` is true from the moment the driver may run the body. `awaits` says what has to come before that: ``check``
+    (the host's hooks and approval function), ``approval`` (a person, until the UTC second `expires_at`) or ``client``
+    (whose answer is the result); `edited` holds the arguments that the decider gave where a person changed them. `leader`
+    is the id of an identical pure call of the same turn whose result this one shares.
     """
 
     id: str
@@ -50,6 +52,9 @@ class Call:
     source: str = ""
     counted: bool = False
     secret: tuple[str, ...] = ()
+    awaits: str = ""
+    expires_at: float | None = None
+    edited: Any = None
 
 
 @attrs.frozen(kw_only=True)
@@ -107,10 +112,10 @@ def _figure(value: Any) -> str:
 class Run:
     """Everything one run knows; only the engine writes it, only the machine moves its `state`.
 
-    Counters only rise. Times are seconds spent; a run holds no instant of any clock, so it can be saved at any step and
-    go on elsewhere. `given` is the request as it came, `request` as it
-    was normalized. `open_calls` are the calls of the present turn that are not folded in yet. One run belongs to one driver
-    at a time. `stop` is set once the run is over, or while it stands still after a cancellation.
+    Counters only rise. Times are seconds spent; a run holds no instant of any clock, so it can be saved at any step and go
+    on elsewhere. `given` is the request as it came, `request` as it was normalized. `held` counts the open calls that wait
+    for a check, a person or a client. `open_calls` are the calls of the present turn that are not folded in yet. One run
+    belongs to one driver at a time. `stop` is set once the run is over, or while it stands still after a cancellation.
     """
 
     id: str
@@ -163,6 +168,8 @@ class Run:
     fixes: list[str] = attrs.field(factory=list)
 
     draft: Decision | None = None
+    answer: Any = None
+    plan: str = ""
     closing_text: str = ""
     judgement: Judgement | None = None
     note: str = attrs.field(default="", eq=False)
@@ -171,8 +178,16 @@ class Run:
     closed: list[ClosedGuard] = attrs.field(factory=list)
     stop: Stop | None = None
     resumed: int = 0
+    held: int = 0
+    paused: bool = False
+    failed_requests: int = 0
+    last_emitted: int = 0
+    finish: str = ""
     driven: bool = attrs.field(default=False, eq=False, repr=False)
     replaying: bool = attrs.field(default=False, eq=False, repr=False)
+    interrupt: Any = attrs.field(default=None, eq=False, repr=False)
+    history: Any = attrs.field(default=None, eq=False, repr=False)
+    heard: int = attrs.field(default=0, eq=False, repr=False)
 
     path: list[str] = attrs.field(factory=list)
     trace: list[TraceRow] = attrs.field(factory=list)
@@ -192,3 +207,8 @@ class Run:
         """The calls whose results count as found: successful, not empty, some progress."""
         nothing = (ResultClass.EMPTY, ResultClass.NO_PROGRESS)
         return [call for call in self.calls if call.ok and call.result_class not in nothing]
+
+    def evidence_tail(self, most: int) -> list[Call]:
+        """The last pieces of evidence, at most so many of the last ten times as many calls."""
+        nothing = (ResultClass.EMPTY, ResultClass.NO_PROGRESS)
+        return [call for call in self.calls[-10 * most :] if call.ok and call.result_class not in nothing][-most:]

@@ -23,7 +23,7 @@ FORMAT = "fsm_agent.run"
 VERSION = 1
 
 _EVENTS = {kind.__name__: kind for kind in (*get_args(events.Event),)}
-_LEFT_OUT = frozenset({"driven", "replaying"})
+_LEFT_OUT = frozenset({"driven", "replaying", "interrupt", "history", "heard"})
 
 
 def save(run: Run) -> str:
@@ -44,6 +44,7 @@ def load(text: object, setup: Setup) -> Run:
         raise SavedRunError(f"the saved run has version {short(saved.get('version'), 40)}; this library reads version {VERSION}")
     run: Run = _record_in(Run, saved.get("run"), "run")
     _check(run, setup)
+    run.heard = len(run.trace)
     return run
 
 
@@ -245,7 +246,8 @@ _SHAPES |= {
     events.Decided: {"decision": _one(Decision)},
     events.Returned: {"verdict": _one(Verdict)},
     events.Raised: {"verdict": _one(Verdict)},
-    events.Judged: {"judgement": _one(Judgement)},
+    events.Judged: {"judgement": _one(Judgement), "usage": _one(Usage)},
+    events.Composed: {"usage": _one(Usage)},
     events.Resumed: {"limits": _one(Limits), "before": _one(Limits)},
     Run: {
         "limits": _one(Limits),

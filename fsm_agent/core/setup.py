@@ -17,6 +17,7 @@ from fsm_agent.core.limits import Limits
 from fsm_agent.core.run import Run
 from fsm_agent.core.table import Table
 from fsm_agent.core.turn import Repair, Repairs
+from fsm_agent.core.typed_answer import TypedAnswer
 from fsm_agent.core.values import Policy
 
 
@@ -39,8 +40,10 @@ class Setup:
     """A machine with its tools, policy and repairs; it holds no run.
 
     `box` is where tools are looked up. `repairs` maps an error word to a repair's name and function. `required` names tools
-    whose evidence an answer needs. `verifies` and `composes` say whether the driver can answer Judge and Compose; `offers`
-    whether the decider wants the names of the tools it may call. `work` gives each kind of work its implementation.
+    whose evidence an answer needs. `answer` is the form that
+    the final text has to have. `verifies` and `composes` say whether the driver can answer Judge and Compose; `offers`
+    whether the decider wants the names of the tools it may call, `checks` whether the host looks at each call before it
+    begins. `work` gives each kind of work its implementation.
 
     Raises TableError for a table that no run can use or that the limits leave unbounded.
     """
@@ -53,9 +56,11 @@ class Setup:
     repairs: Repairs = attrs.field(factory=_no_repairs)
     required: Collection[str] = ()
     normalizer: Callable[[Any], Any] | None = None
+    answer: TypedAnswer | None = None
     verifies: bool = False
     composes: bool = False
     offers: bool = True
+    checks: bool = False
     works: dict[str, Work] = attrs.field(init=False)
     machine: Machine = attrs.field(init=False)
     allowed: dict[str, frozenset[str] | None] = attrs.field(init=False)

@@ -51,6 +51,16 @@ KINDS: Mapping[str, Kind] = {
             about="asks the decider, passes the gate, runs the calls",
         ),
         Kind(
+            name="plan",
+            outcomes={"planned": ("turns",), "called": (), "failed": (), "stopped": ()},
+            about="asks the decider for a plan; no tool may be called",
+        ),
+        Kind(
+            name="synthesize",
+            outcomes={"written": (), "stopped": ()},
+            about="writes the answer from the evidence",
+        ),
+        Kind(
             name="verify",
             outcomes={"passed": ("verify_rounds",), "insufficient": ("verify_rounds",), "stopped": ("verify_rounds",)},
             about="asks whether the evidence suffices",

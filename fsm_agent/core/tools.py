@@ -96,7 +96,9 @@ class Tool:
     answer) exempt the tool from the loop guards they name. `exclusive` bodies never overlap. `cache_ttl_s` (None: not
     remembered, 0: never reused, `math.inf`: for good) and `negative_ttl_s` are memory, for pure tools only. `post` are named
     conditions over the result. `classify` reads a body's outcome. `source` tells evidence apart (default: the tool).
-    `context_parameter` names the parameter that gets the call's ToolContext.
+    `context_parameter` names the parameter that gets the call's ToolContext. `approval` (true, or a function of the arguments that
+    says whether) has a person asked before the body runs; of a tool `where` the ``client`` is, the body runs elsewhere and its
+    answer is delivered.
 
     Raises ContractError when these contradict each other.
     """
@@ -125,6 +127,14 @@ class Tool:
     source: str = ""
     context_parameter: str | None = None
     build: Callable[[dict[str, Any]], dict[str, Any]] | None = None
+    approval: bool | Callable[..., bool] = False
+    where: str = "host"
+    held: bool = attrs.field(init=False)
+
+    @held.default
+    def _is_held(self) -> bool:
+        """True when a call waits for a person or a client before anything runs."""
+        return self.approval is not False or self.where != "host"
 
     def __attrs_post_init__(self) -> None:
         for problem, mend in _contradictions(self):
@@ -142,6 +152,10 @@ def _contradictions(tool: Tool) -> list[tuple[str, str]]:
         found.append(("a tool's name must be a non-empty text", "give it one"))
     if not callable(tool.fn):
         found.append((f"its body is a {type(tool.fn).__name__}", "give a function"))
+    if tool.where not in ("host", "client"):
+        found.append((f"where is {tool.where!r:.40}", "give 'host' or 'client'"))
+    if not isinstance(tool.approval, bool) and not callable(tool.approval):
+        found.append((f"approval is a {type(tool.approval).__name__}", "give True, False or a function of the arguments"))
     if (tool.cache_ttl_s or tool.negative_ttl_s) and not tool.pure:
         found.append((f"memory is for pure tools and this one is {tool.effect.value}", "declare effect='pure' or leave the TTL out"))
     if tool.effect is EffectClass.AT_MOST_ONCE and tool.retry.attempts > 1:

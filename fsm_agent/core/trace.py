@@ -16,8 +16,9 @@ class TraceEvent:
     """One line of a run's trace.
 
     `kind` is one of run_started, state_entered, decision, decision_failed, malformed, call_admitted, call_refused,
-    call_started, call_reused, call_retried, call_finished, call_repaired, judged, guard_closed, waiting, resumed,
-    compose_failed, answer. `at_s` is the time the run had spent, `subject` a state, tool, call id, guard or stop reason.
+    call_started, call_reused, call_retried, call_finished, call_repaired, judged, guard_closed, waiting, paused, message,
+    resumed, compose_failed, answer. `at_s` is the time the run had spent, `subject` a state, tool, call id, guard or stop reason. `time` is
+    the UTC second at which it was heard of, where somebody listened.
     """
 
     run_id: str
@@ -26,16 +27,17 @@ class TraceEvent:
     kind: str
     subject: str
     detail: Any = None
+    time: float | None = None
 
     def __str__(self) -> str:
         detail = "" if self.detail in (None, "") else f" {self.detail}"
         return f"{self.number:4d} {self.at_s:9.3f} {self.kind:<14} {self.subject}{detail}"
 
 
-def trace_of(run: Run, since: int = 0) -> list[TraceEvent]:
-    """The lines of a run's trace in order, from the given number on."""
+def trace_of(run: Run, since: int = 0, time: float | None = None) -> list[TraceEvent]:
+    """The lines of a run's trace in order, from the given number on; `time` is the UTC second of those who listen."""
     return [
-        TraceEvent(run.id, number, at, kind, str(subject), detail)
+        TraceEvent(run.id, number, at, kind, str(subject), detail, time)
         for number, (kind, at, subject, detail) in enumerate(run.trace[since:], since)
     ]
 

@@ -136,7 +136,7 @@ def _settle_body(run: Run, tool: Tool | None, call: Call, event: CallEvent, expl
         if tool.secret and reading.detail:
             reading.detail = redacted(reading.detail, tool.secret, call.args)
         kind = reading.result_class
-        if kind is ResultClass.RETRYABLE or kind is ResultClass.RATE_LIMITED:
+        if (kind is ResultClass.RETRYABLE or kind is ResultClass.RATE_LIMITED) and tool.where == "host":
             # A body that could not begin is a try as well, or one that never can would be tried for ever.
             made = call.body_runs if ran else max(call.body_runs, call.tries)
             if _waits(run, tool, call, reading, made):
@@ -230,19 +230,20 @@ def _place_among_closed(closed: ClosedGuard) -> tuple[int, float, tuple[str, ...
     return (kind, -closed.opens_at, closed.calls) if kind else (0, 0.0, ())
 
 
-def wait_closes(run: Run, wait: float, call_id: str) -> ClosedGuard | None:
-    """The guard that a wait of so many seconds for this call would outlive, or None."""
+def wait_closes(run: Run, wait: float, call_id: str = "") -> ClosedGuard | None:
+    """The guard that a wait of so many seconds, for this call or for the model, would outlive, or None."""
     limits = run.limits
+    calls = (call_id,) if call_id else ()
     until = limits.work_until_s
     if until is not None and run.spent_s + wait >= until and wait > 0:
         return ClosedGuard(
             guard="time_left", limit="deadline_s", allowed=until, used=run.spent_s, reason=StopReason.DEADLINE,
-            opens_at=(run.spent_s + wait) * 1.25, calls=(call_id,),
+            opens_at=(run.spent_s + wait) * 1.25, calls=calls,
         )
     if limits.max_wait_s is not None and run.waited_s + wait > limits.max_wait_s:
         return ClosedGuard(
             guard="waits_left", limit="max_wait_s", allowed=limits.max_wait_s, used=run.waited_s,
-            reason=StopReason.MAX_WAIT, opens_at=run.waited_s + wait, calls=(call_id,),
+            reason=StopReason.MAX_WAIT, opens_at=run.waited_s + wait, calls=calls,
         )
     return None
 
@@ -260,6 +261,8 @@ def share_results(run: Run) -> None:
 def fold(run: Run, box: Toolbox) -> str:
     """Count the turn's results in call order, move its calls into the record, and name the turn's outcome."""
     calls, run.open_calls = run.open_calls, []
+    if run.held:
+        run.held, run.paused = 0, False
     limits = run.limits
     watches = limits.max_same_observation is not None or limits.max_stale_turns is not None
     new_fact = watched = failed = stale_class = False

@@ -167,16 +167,42 @@ def _on_finish(_: object, __: object, value: object) -> None:
             )
 
 
+def _on_denied(_: object, __: object, value: object) -> None:
+    if value not in ("continue", "stop"):
+        raise BuildError(f"Policy.on_denied is {value!r:.40}; it may be 'continue' or 'stop'")
+
+
+def _attempts(_: object, __: object, value: object) -> None:
+    if type(value) is not int or value < 1:
+        raise BuildError(f"Policy.model_attempts is {value!r:.40}; give a whole number from 1")
+
+
+def _seconds(_: object, attribute: Any, value: object) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < float("inf"):
+        raise BuildError(f"Policy.{attribute.name} is {value!r:.40}; give seconds from 0")
+
+
+def _maybe_seconds(_: object, attribute: Any, value: object) -> None:
+    if value is not None:
+        _seconds(_, attribute, value)
+
+
 @attrs.frozen(kw_only=True)
 class Policy:
     """Choices that are no figures: what a repetition does, whether a last turn is kept for the answer, how finishes end.
 
     `duplicates` is ``stop``, ``refuse`` (``error`` means the same) or ``first``. `on_finish` maps ``length``,
     ``content_filter``, ``refusal`` and ``empty`` to ``end`` or ``continue``. `redecide` says whether a failure is handed back to
-    the decider.
+    the decider, and `on_denied` whether a person's no to a call ends the run (``stop``) or not (``continue``). A model that fails for
+    the moment is asked `model_attempts` times in all, after `model_backoff_s` seconds that double. `approval_ttl_s` seconds after a
+    pause no approval is taken any more (None: it waits for good).
     """
 
     duplicates: str = attrs.field(default="stop", validator=_duplicates)
     reserve_answer: bool = True
     redecide: bool = True
     on_finish: Mapping[str, str] = attrs.field(factory=dict, validator=_on_finish)
+    on_denied: str = attrs.field(default="continue", validator=_on_denied)
+    model_attempts: int = attrs.field(default=3, validator=_attempts)
+    model_backoff_s: float = attrs.field(default=0.5, validator=_seconds)
+    approval_ttl_s: float | None = attrs.field(default=None, validator=_maybe_seconds)

@@ -10,21 +10,20 @@ from typing import Any, cast
 
 import attrs
 
+from fsm_agent.core.asking import ask_again, may_decide
 from fsm_agent.core.canonical import nfc
-from fsm_agent.core.effects import CallTools, Compose, Decide, Effect, Judge, Wait
-from fsm_agent.core.ending import finish, stop_here
+from fsm_agent.core.effects import CallTools, Decide, Effect, Judge, Wait
 from fsm_agent.core.errors import WrongEvent
 from fsm_agent.core.events import (
     CallEvent,
     CircuitOpen,
-    Composed,
-    ComposeFailed,
     Decided,
     DecisionFailed,
     Event,
     Judged,
     JudgeFailed,
     Lost,
+    Paused,
     Raised,
     Returned,
     Reused,
@@ -33,9 +32,10 @@ from fsm_agent.core.events import (
     Waited,
 )
 from fsm_agent.core.gate import admit_turn, allowed_now, refuse
-from fsm_agent.core.guards import cost_left, time_left, tokens_left, turns_left
+from fsm_agent.core.guards import time_left
+from fsm_agent.core.holding import ask_held, is_people_event, may_settle, release, tell_held
 from fsm_agent.core.plain import short
-from fsm_agent.core.proposal import accept, open_calls, reject, take_text
+from fsm_agent.core.proposal import accept, open_calls, reject, spend
 from fsm_agent.core.repairing import apply_repairs, plan_repairs
 from fsm_agent.core.run import Call, Run
 from fsm_agent.core.setup import Setup, Work
@@ -43,6 +43,7 @@ from fsm_agent.core.stops import closed_guard
 from fsm_agent.core.turn import fold, next_batch, settle, share_results, waits_until
 from fsm_agent.core.values import Judgement, ResultClass, StopReason, ToolCall
 from fsm_agent.core.verifying import missing_evidence
+from fsm_agent.core.writing import Answer, Synthesize
 
 _OUT_OF_TIME = (StopReason.DEADLINE, StopReason.MAX_WAIT)
 _KINDS = frozenset({list, tuple, dict})
@@ -80,7 +81,13 @@ class Normalize(_AsksNothing):
 
 
 class DecideOnly:
-    """Ask the decider; the calls it wants are left open for the state that follows."""
+    """Ask the decider; the calls it wants are left open for the state that follows.
+
+    A final text is measured where a typed answer is wanted and `answers` is true.
+    """
+
+    def __init__(self, answers: bool = True) -> None:
+        self._answers = answers
 
     def enter(self, setup: Setup, run: Run) -> str | None:
         if run.came_by[1] == "insufficient":
@@ -96,9 +103,12 @@ class DecideOnly:
 
     def tell(self, setup: Setup, run: Run, event: Event) -> str | None:
         if type(event) is Decided:
-            return accept(run, event.decision, setup.policy, setup.box)
+            return accept(run, event.decision, setup.policy, setup.box, setup.answer if self._answers else None)
         if isinstance(event, DecisionFailed):
-            return reject(run, event)
+            outcome = reject(run, event)
+            if outcome != "passing":
+                return outcome
+            return None if ask_again(run, event, setup.policy) and may_decide(run) else "stopped"
         if isinstance(event, Waited):
             return None if may_decide(run) else "stopped"
         raise unexpected(run, event, "Decided or DecisionFailed")
@@ -108,15 +118,19 @@ class CallOnly:
     """Pass the open calls through the gate, run those that were admitted, and fold their results."""
 
     def enter(self, setup: Setup, run: Run) -> str | None:
-        admit_turn(run, setup.box, setup.allowed[run.state], setup.policy)
+        admit_turn(run, setup.box, setup.allowed[run.state], setup.policy, setup.checks)
         return self._after(setup, run)
 
     def ask(self, setup: Setup, run: Run) -> Effect:
+        if run.held:
+            return ask_held(run)
         batch = next_batch(run, setup.box)
         return CallTools(run, batch) if batch else Wait(run, waits_until(run, setup.box))
 
     def tell(self, setup: Setup, run: Run, event: Event) -> str | None:
         kind = type(event)
+        if run.held:
+            return self._tell_held(setup, run, event)
         if kind is Started:
             named = cast(Started, event).call_ids
             begin(run, [call for call in run.open_calls if call.id in named and call.ok is None])
@@ -133,6 +147,19 @@ class CallOnly:
             return self._after(setup, run)
         raise unexpected(run, event, "the results of calls")
 
+    def _tell_held(self, setup: Setup, run: Run, event: Event) -> str | None:
+        if is_people_event(event):
+            tell_held(run, setup.box, setup.policy, event)
+        elif type(event) in _CALL_EVENTS and may_settle(run, cast(CallEvent, event)):
+            call = settle(run, setup.box, cast(CallEvent, event), setup.policy.redecide)
+            if call is not None:
+                call.awaits = ""
+        else:
+            raise unexpected(run, event, f"a word about the held calls {_waiting(run)}")
+        if isinstance(event, Paused) or not release(run, setup.box):
+            return None
+        return self._after(setup, run)
+
     def _after(self, setup: Setup, run: Run) -> str | None:
         if run.closed or run.limits.deadline_s is not None:
             skip_late(run)
@@ -144,6 +171,9 @@ class CallOnly:
             failed = failed or not call.ok
         if len(calls) > 1:
             share_results(run)
+        if run.stopping is not None:
+            fold(run, setup.box)
+            return "stopped"
         if failed and setup.mends and plan_repairs(run, setup.box, setup.repairs):
             return "failed"
         return fold(run, setup.box)
@@ -152,8 +182,8 @@ class CallOnly:
 class Gather:
     """Ask the decider, pass the gate, run the calls: deciding and calling in one state."""
 
-    def __init__(self) -> None:
-        self._decide, self._call = DecideOnly(), CallOnly()
+    def __init__(self, answers: bool = True) -> None:
+        self._decide, self._call = DecideOnly(answers), CallOnly()
 
     def enter(self, setup: Setup, run: Run) -> str | None:
         if not run.open_calls:
@@ -170,6 +200,29 @@ class Gather:
             return self._call.tell(setup, run, event)
         outcome = self._decide.tell(setup, run, event)
         return self._call.enter(setup, run) if outcome == "decided" else outcome
+
+
+class Plan:
+    """Ask the decider for a plan (seed 002): its text is kept as a note and is no answer; calls are refused by the gate."""
+
+    def __init__(self) -> None:
+        self._gather = Gather(answers=False)
+
+    def enter(self, setup: Setup, run: Run) -> str | None:
+        return self._gather.enter(setup, run)
+
+    def ask(self, setup: Setup, run: Run) -> Effect:
+        return self._gather.ask(setup, run)
+
+    def tell(self, setup: Setup, run: Run, event: Event) -> str | None:
+        outcome = self._gather.tell(setup, run, event)
+        if outcome == "no_progress":
+            return "called"
+        if outcome != "proposed":
+            return outcome
+        run.plan = run.draft.text if run.draft is not None and isinstance(run.draft.text, str) else ""
+        run.draft = None
+        return "planned"
 
 
 class Repair(_AsksNothing):
@@ -198,6 +251,8 @@ class Verify:
 
     def tell(self, setup: Setup, run: Run, event: Event) -> str | None:
         if isinstance(event, Judged):
+            if event.usage is not None:
+                spend(run, event.usage)
             if event.judgement.decision == "done":
                 return self._yes(run, event.judgement)
             return self._no(run, event.judgement)
@@ -221,48 +276,11 @@ class Verify:
         return "insufficient"
 
 
-class Answer:
-    """Give the final answer: a closing one where the run was stopped and a turn is left for it, else by template."""
-
-    def enter(self, setup: Setup, run: Run) -> str | None:
-        stop_here(setup, run)
-        return None
-
-    def ask(self, setup: Setup, run: Run) -> Effect:
-        return Compose(run)
-
-    def tell(self, setup: Setup, run: Run, event: Event) -> str | None:
-        if isinstance(event, Composed):
-            run.turns += 1
-            take_text(run, event.text)
-        elif isinstance(event, ComposeFailed):
-            run.turns += 1
-            run.trace.append(("compose_failed", run.spent_s, event.error, event.message))
-        else:
-            raise unexpected(run, event, "Composed or ComposeFailed")
-        assert run.stop is not None
-        finish(run, run.stop.reason)
-        return None
-
-
 def begin(run: Run, calls: Iterable[Call]) -> None:
     """Note that the bodies of these calls may run from now on: what comes of one that gives no result is not known."""
     for call in calls:
         call.started = True
         run.trace.append(("call_started", run.spent_s, call.id, call.tool))
-
-
-def may_decide(run: Run) -> bool:
-    """True while a turn is left, and time, tokens and money for it; notes the guard that is closed otherwise."""
-    limits = run.limits
-    if limits.max_turns is None and limits.deadline_s is None and limits.max_tokens is None and limits.max_cost is None:
-        return True
-    for guard in (time_left, tokens_left, cost_left, turns_left):
-        if not guard(run):
-            run.closed.append(closed_guard(run, guard))
-            run.trace.append(("guard_closed", run.spent_s, guard.name, guard.reason.value))
-            return False
-    return True
 
 
 def skip_late(run: Run) -> None:
@@ -304,5 +322,7 @@ WORK: Mapping[str, Work] = {
     "gather": Gather(),
     "verify": Verify(),
     "repair": Repair(),
+    "plan": Plan(),
+    "synthesize": Synthesize(),
     "answer": Answer(),
 }

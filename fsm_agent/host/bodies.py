@@ -10,22 +10,29 @@ import contextvars
 import inspect
 import threading
 import time
+from collections import deque
 from collections.abc import Awaitable, Callable
 from functools import partial
 from queue import Empty, SimpleQueue
 from types import FunctionType, MethodType
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import attrs
 
 from fsm_agent.core.events import CallEvent
 from fsm_agent.host import perform
+from fsm_agent.host.clock import Clock, TurnClock, turns_of
 from fsm_agent.host.perform import Performance
 
 # What passes through every driver untouched; a body's own cancellation is a failure of the body.
 PASSES = (KeyboardInterrupt, SystemExit)
 
 Told = Callable[[int, CallEvent], None]
+
+# Who is told when an exclusive turn is free again; an event loop must not wait for a lock.
+_WANTED: WeakKeyDictionary[Any, deque[Callable[[], None]]] = WeakKeyDictionary()
+_WANTING = threading.Lock()
 
 
 @attrs.frozen
@@ -61,12 +68,15 @@ def cancelled_by_host(error: BaseException) -> bool:
     return task is not None and task.cancelling() > 0
 
 
-def run_here(job: Performance) -> CallEvent:
+def run_here(job: Performance, clock: Clock | None = None) -> CallEvent:
     """Run a body in the caller's thread, without a time limit; a coroutine runs in a thread with a loop of its own."""
-    if job.turn is not None:
-        with job.turn:
-            return _here(job)
-    return _here(job)
+    if job.turn is None:
+        return _here(job)
+    take_turn(job.turn, turns_of(clock))
+    try:
+        return _here(job)
+    finally:
+        give_turn_back(job.turn)
 
 
 def _here(job: Performance) -> CallEvent:
@@ -142,15 +152,41 @@ def start(job: Performance, target: Callable[[], None]) -> None:
     threading.Thread(target=context.run, args=(target,), name=f"tool {job.tool.name}", daemon=True).start()
 
 
-def in_turn(job: Performance, token: threading.Lock, body: Callable[[], Outcome]) -> Outcome:
+def take_turn(turn: threading.Lock, turns: TurnClock | None = None) -> None:
+    """Wait for an exclusive turn, in the clock's time where threads take turns in it."""
+    if turns is None:
+        turn.acquire()
+    while turns is not None and not turn.acquire(blocking=False):
+        turns.wait(lambda: not turn.locked())
+
+
+def give_turn_back(turn: threading.Lock) -> None:
+    """End an exclusive turn and tell those who want it."""
+    turn.release()
+    with _WANTING:
+        wanted = _WANTED.pop(turn, ())
+    for tell in wanted:
+        tell()
+
+
+def want_turn(turn: threading.Lock, tell: Callable[[], None]) -> None:
+    """Have `tell` called, from any thread, when the turn has been given back the next time."""
+    with _WANTING:
+        _WANTED.setdefault(turn, deque()).append(tell)
+
+
+def in_turn(job: Performance, token: threading.Lock, body: Callable[[], Outcome], turns: TurnClock | None = None) -> Outcome:
     """Run a body once its turn has come; None for one that was given up before.
 
     Whoever takes the token first, the body or who gives it up, decides whether it ran.
     """
     if job.turn is None:
         return body() if token.acquire(blocking=False) else None
-    with job.turn:
+    take_turn(job.turn, turns)
+    try:
         return body() if token.acquire(blocking=False) else None
+    finally:
+        give_turn_back(job.turn)
 
 
 def give_up(job: Performance, token: threading.Lock) -> CallEvent:
@@ -158,30 +194,52 @@ def give_up(job: Performance, token: threading.Lock) -> CallEvent:
     return perform.late(job.call, job.seconds or 0.0, ran=not token.acquire(blocking=False))
 
 
-def run_in_threads(jobs: list[Performance], told: Told) -> None:
+def run_in_threads(
+    jobs: list[Performance], told: Told, clock: Clock | None = None, results: SimpleQueue[Any] | None = None
+) -> None:
     """Run bodies beside each other, each in a thread of its own with the caller's context variables.
 
-    `told` hears of each result as it arrives, with the job's position. Whatever passes through drivers is raised here.
+    `told` hears of each result as it arrives, with the job's position. Whatever passes through drivers is raised here. Their
+    time is the clock's where threads take turns in it (`TurnClock`), else the machine's. `results` is where the bodies put what
+    became of them; whoever puts ``(-1, Through(error))`` there ends the wait with that error.
     """
-    results: SimpleQueue[tuple[int, Outcome]] = SimpleQueue()
+    if results is None:
+        results = SimpleQueue()
+    turns = turns_of(clock)
+    now = time.monotonic if turns is None else turns.now
     tokens = [threading.Lock() for _ in jobs]
-    began_at = time.monotonic()
-
-    def thread(position: int) -> None:
-        job = jobs[position]
-        results.put((position, in_turn(job, tokens[position], lambda: outcome(job, lambda: call(job)))))
-
+    began_at = now()
     for position, job in enumerate(jobs):
-        start(job, partial(thread, position))
+        place = None if turns is None else turns.enter()
+        start(job, partial(_in_thread, job, (position, tokens), results, turns, place))
     waiting = dict.fromkeys(range(len(jobs)))
     while waiting:
         ends = [(began_at + seconds, n) for n in waiting if (seconds := jobs[n].seconds) is not None]
         end, first = min(ends, default=(None, -1))
         result: Outcome
         try:
-            position, result = results.get(timeout=None if end is None else max(0.0, end - time.monotonic()))
+            if turns is None:
+                position, result, *batch = results.get(timeout=None if end is None else max(0.0, end - now()))
+            else:
+                position, result, *batch = turns.take(results, end)
         except Empty:
-            position, result = first, give_up(jobs[first], tokens[first])
-        if position in waiting:
+            position, result, batch = first, give_up(jobs[first], tokens[first]), [tokens]
+        if position < 0:
+            event_of(result)
+        elif position in waiting and batch[0] is tokens:
             del waiting[position]
             told(position, event_of(result))
+
+
+def _in_thread(
+    job: Performance, mark: tuple[int, list[threading.Lock]], results: SimpleQueue[Any], turns: TurnClock | None, place: Any
+) -> None:
+    """Run a body and put what became of it where its driver looks; the mark tells it from bodies of other turns."""
+    position, tokens = mark
+    if turns is not None:
+        turns.begin(place)
+    try:
+        results.put((position, in_turn(job, tokens[position], lambda: outcome(job, lambda: call(job)), turns), tokens))
+    finally:
+        if turns is not None:
+            turns.leave()

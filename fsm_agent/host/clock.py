@@ -10,13 +10,16 @@ import asyncio
 import math
 import threading
 import time
-from typing import Protocol, runtime_checkable
+from collections.abc import Callable
+from queue import SimpleQueue
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from fsm_agent.core.errors import BuildError
 from fsm_agent.core.figures import finite_seconds
 
-__all__ = ["Clock", "ScriptedClock", "SystemClock", "finite_seconds"]
+__all__ = ["Clock", "ScriptedClock", "SystemClock", "TurnClock", "finite_seconds"]
 
+T = TypeVar("T")
 _NANO = 1_000_000_000
 
 
@@ -39,6 +42,40 @@ class Clock(Protocol):
     async def asleep(self, seconds: float) -> None:
         """Return when `seconds` have passed, leaving the event loop to others meanwhile."""
         ...
+
+
+@runtime_checkable
+class TurnClock(Clock, Protocol):
+    """A clock in whose time threads take turns, so that no real time passes while all of them wait.
+
+    A driver gives every body that it starts a place (`enter`), which the body's thread takes (`begin`) and gives up
+    (`leave`), and waits for results by `take`.
+    """
+
+    def enter(self) -> Any:
+        """Return a place for a thread that is about to begin."""
+        ...
+
+    def begin(self, place: Any) -> None:
+        """Take a place in the calling thread; returns when it has its turn."""
+        ...
+
+    def leave(self) -> None:
+        """Give up the calling thread's place."""
+        ...
+
+    def wait(self, ready: Callable[[], bool] | None, until: float | None = None) -> bool:
+        """Wait until `ready` says so or the instant has come; True where `ready` does then."""
+        ...
+
+    def take(self, queue: SimpleQueue[T], until: float | None) -> T:
+        """Return the next item of a queue; raises `queue.Empty` when there is none at that instant (None: no end)."""
+        ...
+
+
+def turns_of(clock: Clock | None) -> TurnClock | None:
+    """The clock, if threads take turns in its time."""
+    return clock if clock is not None and type(clock) is not SystemClock and isinstance(clock, TurnClock) else None
 
 
 def _duration(value: object, place: str) -> float:

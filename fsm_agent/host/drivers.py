@@ -5,35 +5,27 @@ Nothing below them knows whether it is awaited. A run belongs to one driver at a
 
 from __future__ import annotations
 
-import inspect
 import threading
+from functools import partial
 from typing import Any
 
 import attrs
 
-from fsm_agent.core.effects import CallTools, Compose, Decide, Effect, Judge, Wait
+from fsm_agent.core.effects import CallTools, Check, Compose, Decide, Effect, Judge, Pause, Wait
 from fsm_agent.core.engine import Engine
 from fsm_agent.core.errors import RunBusy, RunError
-from fsm_agent.core.events import (
-    CallEvent,
-    Cancelled,
-    Composed,
-    ComposeFailed,
-    Decided,
-    DecisionFailed,
-    Event,
-    Judged,
-    JudgeFailed,
-    Lost,
-    Waited,
-)
+from fsm_agent.core.events import Cancelled, Decided, DecisionFailed, Event, Lost, Paused, Stopped, Waited
 from fsm_agent.core.run import Run
 from fsm_agent.core.values import Decision
-from fsm_agent.host import perform
-from fsm_agent.host.bodies import cancelled_by_host, is_async, run_here, run_in_threads
+from fsm_agent.host.bodies import cancelled_by_host, is_async
+from fsm_agent.host.calling import Caller
 from fsm_agent.host.clock import SystemClock
-from fsm_agent.host.perform import Performance
-from fsm_agent.host.ports import Closer, Decider, Host, Verifier, as_decision, as_judgement
+from fsm_agent.host.guide import Guide
+from fsm_agent.host.interrupt import Interrupt, Interrupted
+from fsm_agent.host.ports import Closer, Decider, Host, Verifier, as_decision
+from fsm_agent.host.replies import event_of_answer, event_of_failure
+from fsm_agent.host.resolve import ONLY_ASYNC, Questions, aresolve, at_once, resolve
+from fsm_agent.host.watch import Watch
 
 _TAKING = threading.Lock()
 
@@ -48,9 +40,9 @@ def take(run: Run) -> None:
 
 @attrs.frozen(kw_only=True, eq=False)
 class Driver:
-    """An engine with the host that answers it: decider, verifier, closing answer, tools' surroundings.
+    """An engine with the host that answers it: decider, verifier, closing answer, hooks, tools' surroundings.
 
-    `context` is given anew at each drive and reaches tools only. Sync deciders, verifiers and tools work in both
+    `context` is given anew at each drive and reaches tools and hooks only. Sync deciders, verifiers and tools work in both
     drivers; async ones need `adrive`, but for tools, which `drive` runs in a thread with a loop of its own.
     """
 
@@ -59,72 +51,140 @@ class Driver:
     host: Host = attrs.field(factory=Host)
     verify: Verifier | None = None
     close: Closer | None = None
+    guide: Guide = attrs.field(factory=Guide)
     turn: threading.Lock = attrs.field(factory=threading.Lock)
+    _caller: Caller = attrs.field(init=False)
     _needs_loop: str = attrs.field(init=False)
+    _model: bool = attrs.field(init=False)
+
+    @_caller.default
+    def _calling(self) -> Caller:
+        return Caller(engine=self.engine, host=self.host, turn=self.turn)
 
     @_needs_loop.default
     def _async_part(self) -> str:
         parts = {"decide": self.decide, "verify": self.verify, "close": self.close}
-        return next((name for name, part in parts.items() if is_async(part)), "")
+        return next((name for name, part in parts.items() if is_async(part) or getattr(part, "needs_loop", False)), "")
 
-    def drive(self, run: Run, context: Any = None) -> None:
+    @_model.default
+    def _is_model(self) -> bool:
+        return bool(getattr(self.decide, "is_model", False))
+
+    def drive(self, run: Run, context: Any = None, watch: Watch | None = None) -> None:
         """Drive a run until it is over or pauses; what passes through leaves it stopped and resumable.
 
         Raises RunBusy while another driver has the run, RunError where there is no decider, or decider, verifier or
         closer is a coroutine function.
         """
         if self._needs_loop:
-            raise RunError(f"{self._needs_loop} is a coroutine function; {_MEND}")
+            raise RunError(f"{self._needs_loop} is a coroutine function; {ONLY_ASYNC}")
         if self.decide is None:
             raise RunError(_BY_HAND)
-        engine, clock = self.engine, self.host.clock
+        engine, clock, caller = self.engine, self.host.clock, self._caller
         ask, tell = engine.ask, engine.tell
         take(run)
+        interrupt = run.interrupt = Interrupt()
+        phase = -1
         try:
             origin = 0.0 if clock is None else clock.now() - run.spent_s
             if run.open_calls:
                 self._recover(run)
+            if watch is not None:
+                watch.happened(run)
             while (effect := ask(run)) is not None:
-                if type(effect) is CallTools:
-                    self._call(run, effect, context, origin)
+                interrupt.check()
+                kind = type(effect)
+                if kind is CallTools:
+                    if phase < 0:
+                        phase = len(run.calls)
+                    caller.call(run, effect, context, origin, interrupt, watch)  # type: ignore[arg-type]
+                elif kind is Check or kind is Pause:
+                    if phase < 0:
+                        phase = len(run.calls)
+                    if self._hold(run, effect, resolve, context):
+                        if watch is not None:
+                            watch.happened(run)
+                        break
                 else:
-                    event = self._answer(effect)
-                    now = None if clock is None else clock.now() - origin
-                    # A wait that has ended was long enough, whatever the clock says, or there is none.
-                    tell(run, event, max(now or 0.0, effect.until_s) if type(effect) is Wait else now)
+                    stop = resolve(self._between(run, effect, phase, context)) if self.guide.looks else None
+                    phase = -1
+                    if stop is None:
+                        event: Event = self._answer(run, effect, interrupt, watch)
+                        now = None if clock is None else clock.now() - origin
+                        # A wait that has ended was long enough, whatever the clock says, or there is none.
+                        tell(run, event, max(now or 0.0, effect.until_s) if kind is Wait else now)  # type: ignore[union-attr]
+                    else:
+                        tell(run, stop, None if clock is None else clock.now() - origin)
+                if watch is not None:
+                    watch.happened(run)
+            if phase >= 0 and not run.open_calls and self.guide.looks:
+                resolve(self.guide.after_calls(run, run.calls[phase:], context))
+        except Interrupted:
+            self._cancel(run, "the run was cancelled")
+            if watch is not None:
+                watch.happened(run)
         except BaseException:
             self._cancel(run)
             raise
         finally:
-            run.driven = False
+            run.driven, run.interrupt, run.heard = False, None, len(run.trace)
 
-    async def adrive(self, run: Run, context: Any = None) -> None:
+    async def adrive(self, run: Run, context: Any = None, watch: Watch | None = None) -> None:
         """Drive a run inside the running event loop; cancelling the task leaves it stopped and resumable.
 
         Raises RunBusy while another driver has the run.
         """
         if self.decide is None:
             raise RunError(_BY_HAND)
-        engine, clock = self.engine, self.host.clock
+        engine, clock, caller = self.engine, self.host.clock, self._caller
         ask, tell = engine.ask, engine.tell
         take(run)
+        interrupt = run.interrupt = Interrupt()
+        interrupt.in_task()
+        phase = -1
         try:
             origin = 0.0 if clock is None else clock.now() - run.spent_s
             if run.open_calls:
                 self._recover(run)
+            if watch is not None:
+                await _heard(run, watch)
             while (effect := ask(run)) is not None:
-                if type(effect) is CallTools:
-                    await self._acall(run, effect, context, origin)
+                interrupt.check()
+                kind = type(effect)
+                if kind is CallTools:
+                    if phase < 0:
+                        phase = len(run.calls)
+                    await caller.acall(run, effect, context, origin, watch)  # type: ignore[arg-type]
+                elif kind is Check or kind is Pause:
+                    if phase < 0:
+                        phase = len(run.calls)
+                    if await self._ahold(run, effect, context):
+                        if watch is not None:
+                            await _heard(run, watch)
+                        break
                 else:
-                    event = await self._aanswer(effect)
-                    now = None if clock is None else clock.now() - origin
-                    # A wait that has ended was long enough, whatever the clock says, or there is none.
-                    tell(run, event, max(now or 0.0, effect.until_s) if type(effect) is Wait else now)
-        except BaseException:
-            self._cancel(run)
-            raise
+                    stop = await aresolve(self._between(run, effect, phase, context)) if self.guide.looks else None
+                    phase = -1
+                    if stop is None:
+                        event = await self._aanswer(run, effect, watch)
+                        now = None if clock is None else clock.now() - origin
+                        # A wait that has ended was long enough, whatever the clock says, or there is none.
+                        tell(run, event, max(now or 0.0, effect.until_s) if kind is Wait else now)  # type: ignore[union-attr]
+                    else:
+                        tell(run, stop, None if clock is None else clock.now() - origin)
+                if watch is not None:
+                    await _heard(run, watch)
+            if phase >= 0 and not run.open_calls and self.guide.looks:
+                await aresolve(self.guide.after_calls(run, run.calls[phase:], context))
+        except BaseException as error:
+            if not (isinstance(error, Interrupted) or interrupt.took(error)):
+                self._cancel(run)
+                raise
+            self._cancel(run, "the run was cancelled")
+            if watch is not None:
+                watch.happened(run)
         finally:
-            run.driven = False
+            run.driven, run.interrupt, run.heard = False, None, len(run.trace)
 
     def _recover(self, run: Run) -> None:
         """Say of every call that an earlier driver began and left without a result that it is lost."""
@@ -132,39 +192,81 @@ class Driver:
             if call.started and call.ok is None:
                 self.engine.tell(run, Lost(call.id))
 
-    def _cancel(self, run: Run) -> None:
+    def _cancel(self, run: Run, why: str = "the drive was interrupted") -> None:
         if run.stop is None or run.closing:
-            self.engine.tell(run, Cancelled("the drive was interrupted"))
+            self.engine.tell(run, Cancelled(why))
 
-    def _now(self, origin: float) -> float | None:
-        return None if self.host.clock is None else self.host.clock.now() - origin
+    def _between(self, run: Run, effect: Effect, phase: int, context: Any) -> Questions[Stopped | None]:
+        """What the host says between the calls of a turn and the next thing that is asked."""
+        if phase >= 0 and not run.open_calls:
+            stop = yield from self.guide.after_calls(run, run.calls[phase:], context)
+            if stop is not None and not run.closing:
+                return stop
+        if isinstance(effect, Decide):
+            return (yield from self.guide.before_turn(run, self.engine.setup.box, context))
+        return None
 
-    def _answer(self, effect: Effect) -> Event:
-        if type(effect) is Decide:
-            try:
-                proposal = self.decide(effect)  # type: ignore[misc]
-                return Decided(proposal if type(proposal) is Decision else as_decision(_at_once(proposal)))
-            except BaseException as error:
-                return _failed(effect, error)
+    def _hold(self, run: Run, effect: Any, ask: Any, context: Any) -> bool:
+        """Check the calls that are held; true when the run pauses for people."""
+        if isinstance(effect, Pause):
+            self.engine.tell(run, self._pause())
+            return True
+        for call in effect.calls:
+            self.engine.tell(run, ask(self.guide.check(run, self.engine.setup.box, call, context)))
+        return False
+
+    async def _ahold(self, run: Run, effect: Any, context: Any) -> bool:
+        if isinstance(effect, Pause):
+            self.engine.tell(run, self._pause())
+            return True
+        for call in effect.calls:
+            self.engine.tell(run, await aresolve(self.guide.check(run, self.engine.setup.box, call, context)))
+        return False
+
+    def _pause(self) -> Paused:
+        ttl = self.engine.setup.policy.approval_ttl_s
+        clock = self.host.clock or SystemClock()
+        return Paused(None if ttl is None else clock.wall() + ttl)
+
+    def _answer(self, run: Run, effect: Effect, interrupt: Interrupt, watch: Watch | None) -> Event:
         if isinstance(effect, Wait):
-            (self.host.clock or SystemClock()).sleep(effect.seconds)
+            clock = self.host.clock
+            if clock is None or type(clock) is SystemClock:
+                interrupt.sleep(effect.seconds)
+            else:
+                clock.sleep(effect.seconds)
             return Waited()
+        if watch is not None and isinstance(effect, Decide | Compose):
+            effect.on_delta = partial(watch.delta, run)
         try:
-            return _read(effect, _at_once(self._asked(effect)))
+            if type(effect) is Decide:
+                proposal = self.decide(effect)  # type: ignore[misc]
+                return Decided(proposal if type(proposal) is Decision else as_decision(at_once(proposal)))
+            return event_of_answer(effect, at_once(self._asked(effect)))
         except BaseException as error:
-            return _failed(effect, error)
+            return self._failed(run, effect, error, watch)
 
-    async def _aanswer(self, effect: Effect) -> Event:
+    async def _aanswer(self, run: Run, effect: Effect, watch: Watch | None) -> Event:
         if isinstance(effect, Wait):
             await (self.host.clock or SystemClock()).asleep(effect.seconds)
             return Waited()
+        if watch is not None and isinstance(effect, Decide | Compose):
+            effect.on_delta = partial(watch.delta, run)
         try:
             answer = self._asked(effect)
-            return _read(effect, await answer if hasattr(type(answer), "__await__") else answer)
+            return event_of_answer(effect, await answer if hasattr(type(answer), "__await__") else answer)
         except BaseException as error:
             if cancelled_by_host(error):
                 raise
-            return _failed(effect, error)
+            return self._failed(run, effect, error, watch)
+
+    def _failed(self, run: Run, effect: Effect, error: BaseException, watch: Watch | None) -> Event:
+        if isinstance(error, Interrupted | GeneratorExit):
+            raise error
+        event = event_of_failure(effect, error, model=self._model)
+        if watch is not None and isinstance(event, DecisionFailed):
+            watch.discarded(run)
+        return event
 
     def _asked(self, effect: Effect) -> Any:
         if isinstance(effect, Decide):
@@ -175,98 +277,11 @@ class Driver:
         assert isinstance(effect, Compose)
         return self.close(effect) if self.close is not None else ""
 
-    def _call(self, run: Run, effect: CallTools, context: Any, origin: float) -> None:
-        jobs: list[Performance] = []
-        try:
-            self._prepare(run, effect, context, origin, jobs)
-            if len(jobs) == 1 and jobs[0].seconds is None:
-                self._told(run, jobs[0], run_here(jobs[0]), origin)
-            elif jobs:
-                run_in_threads(jobs, lambda position, event: self._told(run, jobs[position], event, origin))
-        except BaseException:
-            perform.release(self.host, jobs)
-            raise
-
-    async def _acall(self, run: Run, effect: CallTools, context: Any, origin: float) -> None:
-        jobs: list[Performance] = []
-        try:
-            self._prepare(run, effect, context, origin, jobs)
-            if jobs:
-                from fsm_agent.host.tasks import run_in_loop
-
-                await run_in_loop(jobs, lambda position, event: self._told(run, jobs[position], event, origin))
-        except BaseException:
-            perform.release(self.host, jobs)
-            raise
-
-    def _prepare(self, run: Run, effect: CallTools, context: Any, origin: float, jobs: list[Performance]) -> None:
-        """Begin the bodies that have to run, as `jobs`; calls that memory or breaker answer for are told at once."""
-        host, box = self.host, self.engine.setup.box
-        told = False
-        for call in effect.calls:
-            # What was told of a call before it may have settled this one too: the time for calls can run out here.
-            if call.ok is not None:
-                continue
-            tool = box.get(call.tool)
-            if tool is None:
-                self.engine.tell(run, perform.removed(call), self._now(origin))
-                told = True
-                continue
-            job = perform.before(host, run, call, tool)
-            event = job.event
-            if event is None:
-                jobs.append(job)
-                job.seconds = perform.seconds_left(tool, run)
-                job.turn = self.turn if tool.exclusive else None
-                try:
-                    job.args = perform.arguments(tool, call, run, job.seconds, context)
-                    continue
-                except Exception as error:
-                    event = perform.raised(tool, jobs.pop().call, error, ran=False)
-            self._told(run, job, event, origin)
-            told = True
-        if told and jobs:
-            perform.release(host, [job for job in jobs if job.call.ok is not None])
-            jobs[:] = [job for job in jobs if job.call.ok is None]
-        if jobs:
-            self.engine.begin(run, [job.call for job in jobs], self._now(origin))
-
-    def _told(self, run: Run, performance: Performance, event: CallEvent, origin: float) -> None:
-        performance.event = event
-        self.engine.tell(run, event, self._now(origin))
-        perform.after(self.host, run, performance)
-
 
 _BY_HAND = "there is no decider; give one as decide=, or drive the engine by hand with ask and tell"
-_MEND = "await arun or adrive instead, or give a plain function"
 
 
-def _failed(effect: Effect, error: BaseException) -> Event:
-    """The event of an answer that could not be had; raises what passes through."""
-    if not isinstance(error, Exception):
-        from asyncio import CancelledError
-
-        # Where it is not the host's, it is a failure like any other.
-        if not isinstance(error, CancelledError):
-            raise error
-    kind = DecisionFailed if isinstance(effect, Decide) else JudgeFailed if isinstance(effect, Judge) else ComposeFailed
-    return kind(perform.name_of(error), perform.message_of(error))
-
-
-def _read(effect: Effect, answer: Any) -> Event:
-    if isinstance(effect, Decide):
-        return Decided(as_decision(answer))
-    if isinstance(effect, Judge):
-        return Judged(as_judgement(answer))
-    if not isinstance(answer, str):
-        raise TypeError(f"the closing answer is a {type(answer).__name__}; give a text")
-    return Composed(answer)
-
-
-def _at_once(answer: Any) -> Any:
-    """An answer that needs no event loop; raises TypeError for one that does."""
-    if not hasattr(type(answer), "__await__"):
-        return answer
-    if inspect.iscoroutine(answer):
-        answer.close()
-    raise TypeError(f"the answer has to be awaited; {_MEND}")
+async def _heard(run: Run, watch: Watch) -> None:
+    watch.happened(run)
+    if watch.turn is not None:
+        await watch.turn()

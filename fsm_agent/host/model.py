@@ -18,6 +18,7 @@ class ModelRequest:
 
     `instructions` is the system text, `messages` the history (valid for every provider: one result for each call id, in order),
     `tools` what may be called now. `schema` is the JSON Schema of the text that is wanted, where a typed answer or a verdict is.
+    `summary` is a short paragraph on where the run stands, to be shown behind the messages and never kept among them.
     `left` holds what is left of each limit by its name (None: no limit), `seconds_left` the time for this request. `attempt` counts
     from 1 and rises when a failed request is made again. `on_delta` takes pieces of text as they arrive; it is None where nobody
     listens, so that there is no need to stream.
@@ -30,6 +31,7 @@ class ModelRequest:
     messages: Sequence[Message] = ()
     tools: tuple[ToolOffer, ...] = ()
     schema: Mapping[str, Any] | None = None
+    summary: str = ""
     left: Mapping[str, float | None] = attrs.field(factory=dict)
     seconds_left: float | None = None
     attempt: int = 1

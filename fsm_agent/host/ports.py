@@ -8,9 +8,11 @@ from typing import Any
 
 import attrs
 
+from fsm_agent.core.decoding import decoded
 from fsm_agent.core.effects import Compose, Decide, Judge
 from fsm_agent.core.errors import BuildError
 from fsm_agent.core.figures import finite_seconds
+from fsm_agent.core.plain import short
 from fsm_agent.core.values import Decision, Judgement, ToolCall
 from fsm_agent.host.breaker import Breakers
 from fsm_agent.host.clock import Clock
@@ -102,6 +104,14 @@ def as_judgement(verdict: Any) -> Judgement:
     if made.decision not in ("done", "need_more"):
         raise ValueError(f"a verifier's decision is {made.decision!r:.40}; it may be 'done' or 'need_more'")
     return made
+
+
+def judgement_of_text(text: str) -> Judgement:
+    """A verifying model's JSON object as a judgement (seed 002); raises TypeError or ValueError when it gives no verdict."""
+    verdict = decoded(text)
+    if not isinstance(verdict, Mapping):
+        raise ValueError(f"the verifying model wrote {short(text, 80)}; it may write {{\"decision\": \"done\" or \"need_more\", ...}}")
+    return as_judgement(verdict)
 
 
 def _action(action: Any) -> ToolCall | None:

@@ -7,6 +7,7 @@ thread: its late result is dropped, and as long as it runs it keeps the turn of 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import inspect
 import math
 import threading
@@ -20,7 +21,6 @@ from fsm_agent.host.perform import Performance
 
 # Given up and still running; the event loop alone would not keep them alive.
 _LEFT_BEHIND: set[asyncio.Task[Outcome]] = set()
-_ASK_AGAIN_S = 0.005
 
 
 async def run_in_loop(jobs: list[Performance], told: Told) -> None:
@@ -40,7 +40,10 @@ async def run_in_loop(jobs: list[Performance], told: Told) -> None:
     try:
         while waiting:
             soonest = min(ends[n] for n in waiting.values())
-            await asyncio.wait(waiting, timeout=_seconds(soonest, now()), return_when=asyncio.FIRST_COMPLETED)
+            done, _ = await asyncio.wait(waiting, timeout=_seconds(soonest, now()), return_when=asyncio.FIRST_COMPLETED)
+            if not done:
+                # What ends in the very instant in which its time is over has ended in time.
+                await asyncio.sleep(0)
             for task, n in list(waiting.items()):
                 if task.done():
                     del waiting[task]
@@ -101,7 +104,7 @@ async def _task(job: Performance, token: threading.Lock) -> Outcome:
         return await _awaited(job, lambda: job.tool.fn(**job.args)) if token.acquire(blocking=False) else None
     finally:
         if turn is not None:
-            turn.release()
+            bodies.give_turn_back(turn)
 
 
 async def _awaited(job: Performance, start: Callable[[], Awaitable[Any]]) -> Outcome:
@@ -144,7 +147,16 @@ def _drop(result: Outcome) -> None:
 
 
 async def _take_turn(turn: threading.Lock) -> None:
-    # The lock is shared with threads, and a loop must not wait for those; asking again leaves nothing behind when
-    # it is cancelled.
+    # The lock is shared with threads, and a loop must not wait for those.
+    loop = asyncio.get_running_loop()
     while not turn.acquire(blocking=False):
-        await asyncio.sleep(_ASK_AGAIN_S)
+        free: asyncio.Future[None] = loop.create_future()
+        bodies.want_turn(turn, lambda free=free: _tell(loop, free))  # type: ignore[misc]
+        if turn.locked():
+            await free
+
+
+def _tell(loop: asyncio.AbstractEventLoop, free: asyncio.Future[None]) -> None:
+    # A loop that was closed in the meantime wants no turn any more.
+    with contextlib.suppress(RuntimeError):
+        loop.call_soon_threadsafe(lambda: free.done() or free.set_result(None))

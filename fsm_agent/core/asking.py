@@ -1,0 +1,45 @@
+"""Whether the decider may be asked, and asked again once it gave no answer for the moment."""
+
+from __future__ import annotations
+
+from fsm_agent.core.events import DecisionFailed
+from fsm_agent.core.guards import cost_left, time_left, tokens_left, turns_left
+from fsm_agent.core.results import wait_s
+from fsm_agent.core.run import Run
+from fsm_agent.core.stops import closed_guard
+from fsm_agent.core.tools import Retry
+from fsm_agent.core.turn import wait_closes
+from fsm_agent.core.values import Policy, StopReason
+
+
+def ask_again(run: Run, event: DecisionFailed, policy: Policy) -> bool:
+    """Keep the wait before the next request; false when the run ends here, with the reason noted.
+
+    A retry-after is honoured; a wait that would outlive the deadline or the wait budget ends the run now.
+    """
+    run.failed_requests += 1
+    if run.failed_requests >= policy.model_attempts:
+        run.stopping = StopReason.MODEL_ERROR
+        return False
+    retry = Retry(attempts=policy.model_attempts, backoff_s=policy.model_backoff_s)
+    wait = wait_s(retry, run.seed, f"request-{run.turns}", run.failed_requests, event.retry_after_s)
+    closed = wait_closes(run, wait)
+    if closed is not None:
+        run.closed.append(closed)
+        run.trace.append(("guard_closed", run.spent_s, closed.guard, closed.reason.value))
+        return False
+    run.not_before_s = max(run.not_before_s, run.spent_s + wait)
+    return True
+
+
+def may_decide(run: Run) -> bool:
+    """True while a turn is left, and time, tokens and money for it; notes the guard that is closed otherwise."""
+    limits = run.limits
+    if limits.max_turns is None and limits.deadline_s is None and limits.max_tokens is None and limits.max_cost is None:
+        return True
+    for guard in (time_left, tokens_left, cost_left, turns_left):
+        if not guard(run):
+            run.closed.append(closed_guard(run, guard))
+            run.trace.append(("guard_closed", run.spent_s, guard.name, guard.reason.value))
+            return False
+    return True

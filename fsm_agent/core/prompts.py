@@ -1,0 +1,198 @@
+"""What a model is told of the rules, made from the machine, the tools and the limits in force.
+
+The words are never kept beside the figures, so they cannot disagree with them. Sources: the stop contract of seed 000, the
+agent policy and the task policy of seed 001, the verifier of seed 002.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from fsm_agent.core.limits import Limits
+from fsm_agent.core.plain import cut, dumps, storable
+from fsm_agent.core.run import Call, Run
+from fsm_agent.core.values import Policy, ResultClass
+
+_PIECE = 300
+_LAST = 5
+
+
+def stop_contract(limits: Limits, policy: Policy) -> str:
+    """When to call a tool and when to end (seed 000), with the number of identical calls that is in force."""
+    return "\n".join(
+        [
+            "Rules:",
+            "1) Call a tool only when it is really needed.",
+            f"2) {_same_call(limits, policy)}",
+            "3) When the results do not suffice, ask the user exactly one question as your final answer.",
+            "4) Give the final answer as soon as you can.",
+        ]
+    )
+
+
+def agent_policy(limits: Limits, policy: Policy, tools: Collection[str] | None = None, state: str = "") -> str:
+    """The policy of seed 001 with the figures in force: hard limits, repetitions, stop conditions, fallback, discipline."""
+    lines = ["[Agent policy]", "- You may call tools to gather facts."]
+    hard = _hard_limits(limits)
+    if hard:
+        lines += ["- Hard limits:", *(f"  - {line}" for line in hard)]
+    lines += ["- Repetitions:", f"  - {_same_call(limits, policy)}"]
+    lines += ["  - If you must call again, say what changed and why it can give new facts."]
+    lines += ["- Stop at once and answer when:", *(f"  {n}) {line}" for n, line in enumerate(_stop_conditions(limits), 1))]
+    lines += ["- When facts stay missing within the limits, give the best answer you can, with:"]
+    lines += ["  - assumptions", "  - unknowns", "  - next questions for the user"]
+    lines += ["- Each call must add something new; otherwise answer."]
+    if tools is not None:
+        where = f" in the state {state!r}" if state else ""
+        lines.append(f"- Tools you may call now{where}: {', '.join(tools) or 'none; answer in text'}")
+    return "\n".join(lines)
+
+
+def task_policy(
+    goal: str, done: Sequence[str] = (), output: str = "", tool_rules: Sequence[str] = ()
+) -> str:
+    """The task in four parts (the last block of seed 001): goal, conditions of being done, output format, rules for tools."""
+    parts = [f"Goal: {goal}"]
+    if done:
+        parts += ["Done when:", *(f"- {line}" for line in done)]
+    if output:
+        parts.append(f"Output: {output}")
+    if tool_rules:
+        parts += ["Rules for tools:", *(f"- {line}" for line in tool_rules)]
+    return "\n".join(parts)
+
+
+def verifier_prompt(run: Run, required: Collection[str] = ()) -> str:
+    """What a verifying model is asked (seed 002): its inputs, the checklist, and the JSON that it has to answer with."""
+    least = run.limits.min_evidence or 0
+    draft = run.draft.text if run.draft is not None and isinstance(run.draft.text, str) else ""
+    found = run.evidence()
+    last = [call for call in run.calls if call.admitted][-_LAST:]
+    lines = [
+        "You check the result of an agent. Answer with one JSON object and nothing else:",
+        '{"decision": "done" or "need_more", "reason": at most two sentences,'
+        ' "next_action": null or {"tool": name, "args": object}}',
+        "Checklist:",
+        f"1) Does the answer hold everything that the goal asks for{_from(required)}?",
+        f"2) Are there at least {least} pieces of evidence, independent of each other?",
+        f"3) Were the last {_LAST} calls repeated or without progress?",
+        "4) Is a budget of calls, turns, time or money about to be exceeded?",
+        f"goal: {cut(_text(run.request), 4000)}",
+        f"current_answer: {cut(draft, 4000)}",
+        "evidence_summaries:",
+        *(f"- {call.id} {call.tool}: {_piece(call.value)}" for call in found[-20:]),
+        f"tool_call_stats: {dumps(storable(dict(run.tool_counts)))}",
+        "last_calls:",
+        *(f"- {call.tool} {_piece(call.args)} -> {_outcome(call)}" for call in last),
+        f"left: {_left(run)}",
+    ]
+    return "\n".join(lines)
+
+
+def closing_prompt(run: Run) -> str:
+    """What a model is asked for when the run was stopped: the best answer out of what there is, without tools."""
+    why = run.stop.reason.value if run.stop is not None else "stopped"
+    return (
+        f"No further tool can be called ({why}). Give the best answer that the results so far allow,"
+        " and name assumptions, unknowns and next questions."
+    )
+
+
+def synthesis_prompt(run: Run) -> str:
+    """What a model is asked for once there is evidence enough: the answer, from the evidence alone."""
+    lines = ["Write the answer from this evidence alone; cite the ids of what you use.", "Evidence:"]
+    return "\n".join([*lines, *(f"- {call.id} {call.tool}: {_piece(call.value)}" for call in run.evidence()[-50:])])
+
+
+def state_summary(run: Run) -> str:
+    """One short paragraph after each tool result (seed 001): what is left, what is known, what failed."""
+    known = [f"{call.tool}: {_piece(call.value, 80)}" for call in run.evidence_tail(_LAST)]
+    failed = [f"{call.tool}: {call.error}" for call in run.calls[-_LAST:] if call.error]
+    parts = [f"Left: {_left(run)}."]
+    parts.append(f"Known: {'; '.join(known)}." if known else "Known: nothing yet.")
+    if failed:
+        parts.append(f"Failed: {'; '.join(failed)}.")
+    return " ".join(parts)
+
+
+def left_of(run: Run) -> dict[str, float | None]:
+    """What is left of the run's budgets, by the limit's name; None where there is no limit."""
+    limits = run.limits
+    used = {
+        "max_turns": run.turns,
+        "max_tool_calls": run.tool_calls,
+        "max_steps": run.steps,
+        "max_tokens": run.tokens,
+        "max_cost": run.cost,
+        "deadline_s": run.spent_s,
+    }
+    return {name: _rest(getattr(limits, name), spent) for name, spent in used.items()}
+
+
+def _rest(limit: float | None, spent: float) -> float | None:
+    return None if limit is None else max(0, limit - spent)
+
+
+def _left(run: Run) -> str:
+    left = left_of(run)
+    words = {"max_tool_calls": "calls", "max_turns": "turns", "deadline_s": "seconds", "max_tokens": "tokens", "max_cost": "cost"}
+    said = [f"{rest:.4g} {word}" for name, word in words.items() if (rest := left[name]) is not None]
+    return ", ".join(said) or "no limit"
+
+
+def _hard_limits(limits: Limits) -> list[str]:
+    lines = []
+    if limits.max_tool_calls is not None:
+        lines.append(f"Tool calls in all: {limits.max_tool_calls}")
+    if limits.max_turns is not None:
+        lines.append(f"Turns: {limits.max_turns}")
+    if limits.max_calls_per_turn is not None:
+        lines.append(f"Tool calls in one turn: {limits.max_calls_per_turn}")
+    if isinstance(limits.max_same_tool_calls, int):
+        lines.append(f"Calls of one tool: {limits.max_same_tool_calls}")
+    elif limits.max_same_tool_calls:
+        most = (f"{tool}: {figure}" for tool, figure in limits.max_same_tool_calls.items() if figure is not None)
+        lines.append(f"Calls of one tool: {', '.join(most)}")
+    if limits.deadline_s is not None:
+        lines.append(f"Time: {limits.deadline_s:g} s")
+    return lines
+
+
+def _same_call(limits: Limits, policy: Policy) -> str:
+    most = limits.max_same_call
+    if most is None and limits.dedup_window is None:
+        return "Do not repeat a call with the same arguments unless its result can have changed."
+    if most is None:
+        return f"Do not repeat any of the last {limits.dedup_window} calls with the same arguments."
+    if most == 1 or policy.duplicates == "first":
+        return "Do not call the same tool with the same arguments more than once."
+    return f"Do not call the same tool with the same arguments more than {most} times."
+
+
+def _stop_conditions(limits: Limits) -> list[str]:
+    lines = ["You have what the final answer needs."]
+    if limits.max_empty_results is not None:
+        lines.append(f"A tool finds nothing {limits.max_empty_results} times for the same intent.")
+    if limits.max_tool_errors is not None:
+        lines.append(f"Tools have failed {limits.max_tool_errors} times in all.")
+    if limits.max_tool_calls is not None:
+        lines.append("No tool call is left.")
+    return lines
+
+
+def _from(required: Collection[str]) -> str:
+    return f", with evidence from {', '.join(required)}" if required else ""
+
+
+def _outcome(call: Call) -> str:
+    if call.error:
+        return call.error
+    return "nothing" if call.result_class is ResultClass.EMPTY else "found something"
+
+
+def _piece(value: object, most: int = _PIECE) -> str:
+    return cut(value if isinstance(value, str) else dumps(storable(value)), most)
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else dumps(storable(value))

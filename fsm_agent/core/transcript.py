@@ -1,0 +1,191 @@
+"""The history of a run as a model is shown it: always valid, one result for each call id, in order.
+
+It is derived from the run's trace and journal and only ever grows, so that a turn costs the same however long the run is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import attrs
+
+from fsm_agent.core.events import Decided, Judged, Superseded
+from fsm_agent.core.gate import Toolbox
+from fsm_agent.core.messages import Message, Role
+from fsm_agent.core.plain import dumps, storable
+from fsm_agent.core.run import Call, Run
+from fsm_agent.core.trace import result_text
+from fsm_agent.core.values import ToolCall
+
+# What a call is shown as that names no tool.
+NO_NAME = "unknown"
+_VERIFIER = "verify-"
+
+
+@attrs.define
+class _Reader:
+    """How far a run has been read: rows of its trace, events of its journal, calls of its record."""
+
+    messages: list[Message]
+    rows: int = 0
+    events: int = 0
+    calls: int = 0
+    resumed: int = 0
+    by_turn: dict[int, list[Call]] = attrs.field(factory=dict)
+    verifier: list[Call] = attrs.field(factory=list)
+
+
+def transcript(run: Run, box: Toolbox) -> list[Message]:
+    """The run's messages so far; the same list each time, longer by what has happened since.
+
+    Calls that are still open are not in it; while there are any, no model is asked.
+    """
+    reader = run.history
+    if not isinstance(reader, _Reader) or reader.resumed != run.resumed:
+        # A resume opens settled calls again, so what was said of them does not stand.
+        reader = run.history = _Reader(messages=first_messages(run.request), resumed=run.resumed)
+    _read(reader, run, box)
+    return reader.messages
+
+
+def first_messages(request: Any) -> list[Message]:
+    """A request as messages: a text, a history (mappings of role and text or content), or any other value as JSON.
+
+    A call of a given history that has no result gets one that says so, and a result that answers no call is left out, so that
+    any provider takes it.
+    """
+    if isinstance(request, str):
+        return [Message(role=Role.USER, text=request)]
+    if is_history(request):
+        return _mended([_message(entry) for entry in request])
+    return [Message(role=Role.USER, text=dumps(storable(request)))]
+
+
+def is_history(request: Any) -> bool:
+    """True for a list of mappings, each with a role."""
+    return isinstance(request, list | tuple) and bool(request) and all(isinstance(one, Mapping) and "role" in one for one in request)
+
+
+def is_messages(request: Any) -> bool:
+    """True for a list of Message records."""
+    return isinstance(request, list | tuple) and bool(request) and all(isinstance(one, Message) for one in request)
+
+
+def as_plain(messages: Sequence[Message]) -> list[dict[str, Any]]:
+    """Messages as plain mappings: what a request may be made of, and what can be saved."""
+    plain: list[dict[str, Any]] = []
+    for message in messages:
+        entry: dict[str, Any] = {"role": message.role.value, "text": message.text}
+        if message.calls:
+            entry["calls"] = [{"id": call.id, "tool": call.tool, "args": storable(call.args)} for call in message.calls]
+        if message.role is Role.TOOL:
+            entry |= {"call_id": message.call_id, "tool": message.tool, "error": message.error}
+        plain.append(entry)
+    return plain
+
+
+def _message(entry: Mapping[Any, Any]) -> Message:
+    try:
+        role = Role(str(entry["role"]))
+    except ValueError:
+        role = Role.USER
+    text = entry.get("text", entry.get("content"))
+    said = text if isinstance(text, str) else "" if text is None else dumps(storable(text))
+    calls = tuple(
+        ToolCall(tool=str(call.get("tool") or NO_NAME), args=call.get("args"), id=str(call.get("id") or ""))
+        for call in entry.get("calls") or ()
+        if isinstance(call, Mapping)
+    )
+    named = {name: str(entry.get(name) or "") for name in ("call_id", "tool", "error")}
+    return Message(role=role, text=said, calls=calls, **named)
+
+
+def _mended(messages: list[Message]) -> list[Message]:
+    """Messages in which every call has one result right behind it, and every result its call."""
+    made: list[Message] = []
+    answers = {message.call_id: message for message in messages if message.role is Role.TOOL}
+    for message in messages:
+        if message.role is Role.TOOL:
+            continue
+        made.append(message)
+        for call in message.calls if message.role is Role.ASSISTANT else ():
+            lost = Message(role=Role.TOOL, text="cancelled (no result is known)", call_id=call.id, tool=call.tool, error="cancelled")
+            made.append(answers.get(call.id, lost))
+    return made
+
+
+def _read(reader: _Reader, run: Run, box: Toolbox) -> None:
+    for call in run.calls[reader.calls :]:
+        if call.id.startswith(_VERIFIER):
+            reader.verifier.append(call)
+        else:
+            reader.by_turn.setdefault(call.turn, []).append(call)
+    reader.calls = len(run.calls)
+    rows = run.trace[reader.rows :]
+    reader.rows += len(rows)
+    for kind, _, subject, detail in rows:
+        if kind == "decision":
+            _decision(reader, run, box, int(subject))
+        elif kind == "malformed":
+            reader.messages.append(Message(role=Role.USER, text=f"Your reply could not be taken: {detail}. Answer again."))
+        elif kind == "judged" and subject == "need_more":
+            _verdict(reader, run, box, str(detail))
+        elif kind == "message":
+            event = _next(reader, run, Superseded)
+            reader.messages.append(Message(role=Role.USER, text=event.message if event is not None else str(detail)))
+
+
+def _decision(reader: _Reader, run: Run, box: Toolbox, turn: int) -> None:
+    event = _next(reader, run, Decided)
+    if event is None:
+        return
+    decision = event.decision
+    text = decision.text if isinstance(decision.text, str) else ""
+    if isinstance(decision.question, str) and decision.question.strip():
+        text = f"{text}\n{decision.question}".strip()
+    calls = reader.by_turn.pop(turn, [])
+    # An answer that was not taken for its calls alone still shows what it asked for.
+    asked = tuple(
+        ToolCall(tool=_name(wanted), args=wanted.args, id=call.id)
+        for wanted, call in zip(decision.calls if calls else (), calls, strict=False)
+    )
+    if text.strip() or asked:
+        reader.messages.append(Message(role=Role.ASSISTANT, text=text, calls=asked))
+    _results(reader, box, calls)
+
+
+def _verdict(reader: _Reader, run: Run, box: Toolbox, reason: str) -> None:
+    reader.messages.append(Message(role=Role.USER, text=f"The answer is not accepted yet: {reason or 'more is needed'}."))
+    event = next((event for _, event in run.journal[reader.events :] if type(event) in (Judged, Decided)), None)
+    if isinstance(event, Judged):
+        _next(reader, run, Judged)
+        if isinstance(event.judgement.next_action, ToolCall) and reader.verifier:
+            call = reader.verifier.pop(0)
+            asked = ToolCall(tool=call.tool or NO_NAME, args=event.judgement.next_action.args, id=call.id)
+            reader.messages.append(Message(role=Role.ASSISTANT, calls=(asked,)))
+            _results(reader, box, [call])
+
+
+def _results(reader: _Reader, box: Toolbox, calls: list[Call]) -> None:
+    for call in calls:
+        text = result_text(call, box)
+        if call.edited is not None:
+            text = f"(a person changed the arguments to {dumps(call.args)}) {text}"
+        reader.messages.append(
+            Message(role=Role.TOOL, text=text, call_id=call.id, tool=call.tool or NO_NAME, error="" if call.ok else call.error)
+        )
+
+
+def _next(reader: _Reader, run: Run, kind: type[Any]) -> Any:
+    """The next event of that kind in the journal, or None."""
+    journal = run.journal
+    for at in range(reader.events, len(journal)):
+        if type(journal[at][1]) is kind:
+            reader.events = at + 1
+            return journal[at][1]
+    return None
+
+
+def _name(call: ToolCall) -> str:
+    return call.tool if isinstance(call.tool, str) and call.tool else NO_NAME

@@ -1,0 +1,91 @@
+"""Work that writes: the answer from the evidence, and the final answer of a run."""
+
+from __future__ import annotations
+
+from fsm_agent.core.answers import findings
+from fsm_agent.core.asking import may_decide
+from fsm_agent.core.effects import Compose, Effect
+from fsm_agent.core.ending import finish, stop_here
+from fsm_agent.core.errors import WrongEvent
+from fsm_agent.core.events import Composed, ComposeFailed, Event
+from fsm_agent.core.proposal import malformed, spend, take_text
+from fsm_agent.core.run import Run
+from fsm_agent.core.setup import Setup
+from fsm_agent.core.values import Decision, StopReason
+
+
+class Synthesize:
+    """Ask for a text out of the evidence, and keep it as the draft that is verified (seed 002).
+
+    Where nobody can write, or that fails, the evidence itself is the draft: an answer is never empty.
+    """
+
+    def enter(self, setup: Setup, run: Run) -> str | None:
+        if not setup.composes:
+            return self._keep(run, "")
+        return None if may_decide(run) else "stopped"
+
+    def ask(self, setup: Setup, run: Run) -> Effect:
+        return Compose(run, closing=False)
+
+    def tell(self, setup: Setup, run: Run, event: Event) -> str | None:
+        if isinstance(event, Composed):
+            _take(run, event)
+            if setup.answer is not None:
+                run.answer, fault = setup.answer.read(event.text)
+                if fault:
+                    return self._again(run, fault)
+            return self._keep(run, event.text)
+        if isinstance(event, ComposeFailed):
+            _note(run, event)
+            return self._keep(run, "")
+        raise _unexpected(run, event)
+
+    def _again(self, run: Run, fault: str) -> str | None:
+        why = f"the answer is not of the form that was asked for: {fault}"
+        if malformed(run, why, StopReason.INVALID_DECISION) == "stopped":
+            return "stopped"
+        return None if may_decide(run) else "stopped"
+
+    def _keep(self, run: Run, text: str) -> str:
+        run.draft = Decision(text=text if isinstance(text, str) and text.strip() else findings(run.evidence()))
+        return "written"
+
+
+class Answer:
+    """Give the final answer: a closing one where the run was stopped and a turn is left for it, else by template."""
+
+    def enter(self, setup: Setup, run: Run) -> str | None:
+        stop_here(setup, run)
+        return None
+
+    def ask(self, setup: Setup, run: Run) -> Effect:
+        return Compose(run)
+
+    def tell(self, setup: Setup, run: Run, event: Event) -> str | None:
+        if isinstance(event, Composed):
+            _take(run, event)
+            take_text(run, event.text)
+        elif isinstance(event, ComposeFailed):
+            _note(run, event)
+        else:
+            raise _unexpected(run, event)
+        assert run.stop is not None
+        finish(run, run.stop.reason)
+        return None
+
+
+def _take(run: Run, event: Composed) -> None:
+    run.turns += 1
+    if event.usage is not None:
+        spend(run, event.usage)
+    run.finish = event.finish or run.finish
+
+
+def _note(run: Run, event: ComposeFailed) -> None:
+    run.turns += 1
+    run.trace.append(("compose_failed", run.spent_s, event.error, event.message))
+
+
+def _unexpected(run: Run, event: Event) -> WrongEvent:
+    return WrongEvent(f"run {run.id!r} was told {type(event).__name__} in state {run.state!r}; it waits for Composed or ComposeFailed")

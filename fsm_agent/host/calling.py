@@ -1,0 +1,114 @@
+"""Performing the calls of a turn: memory and breaker first, then the bodies beside each other, each result told as it comes."""
+
+from __future__ import annotations
+
+import threading
+from functools import partial
+from typing import Any
+
+import attrs
+
+from fsm_agent.core.effects import CallTools
+from fsm_agent.core.engine import Engine
+from fsm_agent.core.events import CallEvent
+from fsm_agent.core.run import Run
+from fsm_agent.host import perform
+from fsm_agent.host.bodies import run_here, run_in_threads
+from fsm_agent.host.clock import turns_of
+from fsm_agent.host.interrupt import Interrupt
+from fsm_agent.host.perform import Performance
+from fsm_agent.host.ports import Host
+from fsm_agent.host.watch import Watch
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class Caller:
+    """What performs calls for a driver; `turn` is held by one exclusive body at a time."""
+
+    engine: Engine
+    host: Host
+    turn: threading.Lock
+    _here: bool = attrs.field(init=False)
+
+    @_here.default
+    def _runs_here(self) -> bool:
+        # Where threads take turns in the clock's time, even a single body has a thread of its own.
+        return turns_of(self.host.clock) is None
+
+    def call(self, run: Run, effect: CallTools, context: Any, origin: float, interrupt: Interrupt, watch: Watch | None) -> None:
+        """Perform them in threads, or in this one where that is enough; each result is told as it arrives."""
+        jobs: list[Performance] = []
+        try:
+            self._prepare(run, effect, context, origin, jobs)
+            if watch is not None:
+                watch.happened(run)
+            if len(jobs) == 1 and jobs[0].seconds is None and self._here:
+                self._told(run, jobs[0], run_here(jobs[0]), origin)
+            elif jobs:
+                told = partial(self._told_of, run, jobs, origin, watch)
+                run_in_threads(jobs, told, clock=self.host.clock, results=interrupt.results())
+        except BaseException:
+            perform.release(self.host, jobs)
+            raise
+
+    async def acall(self, run: Run, effect: CallTools, context: Any, origin: float, watch: Watch | None) -> None:
+        """Perform them beside the tasks of the running event loop; each result is told as it arrives."""
+        jobs: list[Performance] = []
+        try:
+            self._prepare(run, effect, context, origin, jobs)
+            if watch is not None:
+                watch.happened(run)
+            if jobs:
+                from fsm_agent.host.tasks import run_in_loop
+
+                await run_in_loop(jobs, partial(self._told_of, run, jobs, origin, watch))
+        except BaseException:
+            perform.release(self.host, jobs)
+            raise
+
+    def _prepare(self, run: Run, effect: CallTools, context: Any, origin: float, jobs: list[Performance]) -> None:
+        """Begin the bodies that have to run, as `jobs`; calls that memory or breaker answer for are told at once."""
+        host, box = self.host, self.engine.setup.box
+        told = False
+        for call in effect.calls:
+            # What was told of a call before it may have settled this one too: the time for calls can run out here.
+            if call.ok is not None:
+                continue
+            tool = box.get(call.tool)
+            if tool is None:
+                self.engine.tell(run, perform.removed(call), self._now(origin))
+                told = True
+                continue
+            job = perform.before(host, run, call, tool)
+            event = job.event
+            if event is None:
+                jobs.append(job)
+                job.seconds = perform.seconds_left(tool, run)
+                job.turn = self.turn if tool.exclusive else None
+                try:
+                    job.args = perform.arguments(tool, call, run, job.seconds, context)
+                    continue
+                except Exception as error:
+                    event = perform.raised(tool, jobs.pop().call, error, ran=False)
+            self._told(run, job, event, origin)
+            told = True
+        if told and jobs:
+            perform.release(host, [job for job in jobs if job.call.ok is not None])
+            jobs[:] = [job for job in jobs if job.call.ok is None]
+        if jobs:
+            self.engine.begin(run, [job.call for job in jobs], self._now(origin))
+
+    def _told_of(
+        self, run: Run, jobs: list[Performance], origin: float, watch: Watch | None, position: int, event: CallEvent
+    ) -> None:
+        self._told(run, jobs[position], event, origin)
+        if watch is not None:
+            watch.happened(run)
+
+    def _told(self, run: Run, performance: Performance, event: CallEvent, origin: float) -> None:
+        performance.event = event
+        self.engine.tell(run, event, self._now(origin))
+        perform.after(self.host, run, performance)
+
+    def _now(self, origin: float) -> float | None:
+        return None if self.host.clock is None else self.host.clock.now() - origin

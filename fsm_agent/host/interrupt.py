@@ -1,0 +1,69 @@
+"""Interrupting a drive from elsewhere: another thread or task says stop, and the driver hears it where it waits."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from queue import SimpleQueue
+from typing import Any
+
+
+class Interrupted(BaseException):
+    """The drive was told to stop; it never leaves the driver."""
+
+
+class Interrupt:
+    """One drive's ear: `ask` may be called from any thread, `check` raises Interrupted once it was."""
+
+    __slots__ = ("_loop", "_results", "_task", "_woken", "asked")
+
+    def __init__(self) -> None:
+        self.asked = False
+        self._woken: threading.Event | None = None
+        self._results: SimpleQueue[Any] | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._task: asyncio.Task[Any] | None = None
+
+    def ask(self) -> None:
+        """Tell the drive to stop, wherever it waits; a body in the driver's own thread is let come to its end."""
+        self.asked = True
+        if self._woken is not None:
+            self._woken.set()
+        if self._results is not None:
+            from fsm_agent.host.bodies import Through
+
+            self._results.put((-1, Through(Interrupted())))
+        if self._loop is not None and self._task is not None:
+            self._loop.call_soon_threadsafe(self._task.cancel)
+
+    def check(self) -> None:
+        """Raise Interrupted once the drive was told to stop."""
+        if self.asked:
+            raise Interrupted
+
+    def sleep(self, seconds: float) -> None:
+        """Sleep in real time, or until the drive is told to stop."""
+        if self._woken is None:
+            self._woken = threading.Event()
+        self.check()
+        self._woken.wait(seconds)
+        self.check()
+
+    def results(self) -> SimpleQueue[Any]:
+        """A queue for the results of bodies, into which `ask` puts its word."""
+        queue: SimpleQueue[Any] = SimpleQueue()
+        self._results = queue
+        if self.asked:
+            raise Interrupted
+        return queue
+
+    def in_task(self) -> None:
+        """From here on the drive is this task, and `ask` cancels it."""
+        self._loop, self._task = asyncio.get_running_loop(), asyncio.current_task()
+
+    def took(self, error: BaseException) -> bool:
+        """True where the cancellation of the task is this interrupt's own; the task is then no longer being cancelled."""
+        if not (self.asked and isinstance(error, asyncio.CancelledError) and self._task is not None):
+            return False
+        self._task.uncancel()
+        return True

@@ -1,0 +1,157 @@
+"""A model as decider, closer and verifier: requests made from the run, replies handed on as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from fsm_agent.core import prompts
+from fsm_agent.core.effects import Compose, Decide, Judge
+from fsm_agent.core.messages import Message, Purpose, Role, ToolOffer
+from fsm_agent.core.run import Run
+from fsm_agent.core.setup import Setup
+from fsm_agent.core.tools import Tool
+from fsm_agent.core.transcript import transcript
+from fsm_agent.host.bodies import is_async
+from fsm_agent.host.model import Model, ModelRequest
+
+_ANY_OBJECT: Mapping[str, Any] = {"type": "object"}
+
+
+class ModelDecider:
+    """Asks a model with the run's history, the tools that the state allows and have budget left, and the rules in force.
+
+    `instructions` are the host's own and stand before the rules; with `policy` false there are no others.
+    """
+
+    is_model = True
+
+    def __init__(
+        self, model: Model, setup: Setup, *, instructions: str = "", policy: bool = True, schema: Mapping[str, Any] | None = None
+    ) -> None:
+        self.model, self.setup, self.instructions, self.policy, self.schema = model, setup, instructions, policy, schema
+        self.needs_loop = is_async(model.reply)
+        # What was made once is not made again: offers by the tool they show, texts by limits, state and tools.
+        self._offers: dict[str, tuple[Tool, ToolOffer]] = {}
+        self._texts: dict[tuple[Any, ...], str] = {}
+
+    def __call__(self, effect: Decide) -> Any:
+        """The model's next decision, or an awaitable of it."""
+        run = effect.run
+        return self.model.reply(
+            ModelRequest(
+                run_id=run.id,
+                state=run.state,
+                purpose=Purpose.DECIDE,
+                instructions=self._instructions(run, effect.tools),
+                messages=transcript(run, self.setup.box),
+                tools=tuple([offer for name in effect.tools if (offer := self._offer(name)) is not None]),
+                schema=self.schema,
+                summary=prompts.state_summary(run) if run.calls else "",
+                left=prompts.left_of(run),
+                seconds_left=_seconds_left(run, run.limits.work_until_s),
+                attempt=run.failed_requests + 1,
+                on_delta=effect.on_delta,
+            )
+        )
+
+    def close(self, effect: Compose) -> Any:
+        """The model's text without tools, or an awaitable of it: a stopped run's last answer, or one from the evidence."""
+        run = effect.run
+        purpose = Purpose.CLOSE if effect.closing else Purpose.SYNTHESIZE
+        asked = prompts.closing_prompt(run) if effect.closing else prompts.synthesis_prompt(run)
+        return self.model.reply(
+            ModelRequest(
+                run_id=run.id,
+                state=run.state,
+                purpose=purpose,
+                instructions=self.instructions,
+                messages=[*transcript(run, self.setup.box), Message(role=Role.USER, text=asked)],
+                schema=self.schema,
+                left=prompts.left_of(run),
+                seconds_left=_seconds_left(run, run.limits.deadline_s if effect.closing else run.limits.work_until_s),
+                on_delta=effect.on_delta,
+            )
+        )
+
+    def _instructions(self, run: Run, tools: tuple[str, ...]) -> str:
+        if not self.policy:
+            return self.instructions
+        key: tuple[Any, ...] = (run.limits, run.state, tools)
+        try:
+            made = self._texts.get(key)
+        except TypeError:
+            key, made = (id(run.limits), run.state, tools), None
+        if made is None:
+            rules = prompts.agent_policy(run.limits, self.setup.policy, tools, run.state)
+            made = f"{self.instructions}\n\n{rules}".strip()
+            if len(self._texts) >= _MOST_TEXTS:
+                self._texts.clear()
+            self._texts[key] = made
+        return made
+
+    def _offer(self, name: str) -> ToolOffer | None:
+        tool = self.setup.box.get(name)
+        if tool is None:
+            return None
+        known = self._offers.get(name)
+        if known is None or known[0] is not tool:
+            schema = tool.args.json_schema() if tool.args is not None else _ANY_OBJECT
+            known = self._offers[name] = (tool, ToolOffer(name=name, description=tool.description, schema=schema))
+        return known[1]
+
+
+class ModelVerifier:
+    """Asks a model whether the evidence suffices (seed 002); its JSON verdict is read by the driver."""
+
+    def __init__(self, model: Model) -> None:
+        self.model = model
+        self.needs_loop = is_async(model.reply)
+
+    def __call__(self, effect: Judge) -> Any:
+        """The model's reply, or an awaitable of it."""
+        run = effect.run
+        return self.model.reply(
+            ModelRequest(
+                run_id=run.id,
+                state=run.state,
+                purpose=Purpose.VERIFY,
+                messages=[Message(role=Role.USER, text=prompts.verifier_prompt(run))],
+                schema=VERDICT,
+                left=prompts.left_of(run),
+                seconds_left=_seconds_left(run, run.limits.work_until_s),
+            )
+        )
+
+
+def is_model(value: Any) -> bool:
+    """True for an object with a method `reply`."""
+    return callable(getattr(value, "reply", None))
+
+
+def _seconds_left(run: Run, until: float | None) -> float | None:
+    return None if until is None else max(0.0, until - run.spent_s)
+
+
+_MOST_TEXTS = 256
+VERDICT: Mapping[str, Any] = {
+    "type": "object",
+    "properties": {
+        "decision": {"enum": ["done", "need_more"]},
+        "reason": {"type": "string"},
+        "next_action": {
+            "anyOf": [
+                {"type": "null"},
+                {
+                    "type": "object",
+                    "properties": {"tool": {"type": "string"}, "args": {"type": "object"}},
+                    "required": ["tool", "args"],
+                    "additionalProperties": False,
+                },
+            ]
+        },
+    },
+    "required": ["decision", "reason", "next_action"],
+    "additionalProperties": False,
+}
+"""The JSON Schema of a verifying model's answer."""

@@ -1,0 +1,63 @@
+"""What a decider, verifier or closer answered, or raised, as the event that a run is told."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fsm_agent.core.effects import Compose, Decide, Effect, Judge
+from fsm_agent.core.events import Composed, ComposeFailed, Decided, DecisionFailed, Event, Judged, JudgeFailed
+from fsm_agent.core.plain import short
+from fsm_agent.core.results import TRANSIENT
+from fsm_agent.core.values import Decision, Usage
+from fsm_agent.host import perform
+from fsm_agent.host.model import FailureKind, MalformedDecision, ModelFailed
+from fsm_agent.host.ports import as_decision, as_judgement, judgement_of_text
+
+
+def event_of_answer(effect: Effect, answer: Any) -> Event:
+    """The event of what was answered; raises TypeError or ValueError where it is no answer to that."""
+    if isinstance(effect, Decide):
+        return Decided(as_decision(answer))
+    if isinstance(effect, Judge):
+        return _judged(answer)
+    assert isinstance(effect, Compose)
+    if isinstance(answer, Composed):
+        return answer
+    if isinstance(answer, Decision):
+        if not (isinstance(answer.text, str) and answer.text.strip()):
+            raise TypeError(f"the model was asked for a text and gave none (finish reason {short(answer.finish, 40)})")
+        finish = answer.finish if type(answer.finish) is str else ""
+        return Composed(answer.text, answer.usage if isinstance(answer.usage, Usage) else None, finish)
+    if not isinstance(answer, str):
+        raise TypeError(f"the closing answer is a {type(answer).__name__}; give a text")
+    return Composed(answer)
+
+
+def _judged(answer: Any) -> Judged:
+    if not isinstance(answer, Decision):
+        return Judged(as_judgement(answer))
+    if not isinstance(answer.text, str):
+        raise TypeError("the verifying model gave no text")
+    return Judged(judgement_of_text(answer.text), answer.usage if isinstance(answer.usage, Usage) else None)
+
+
+def event_of_failure(effect: Effect, error: BaseException, *, model: bool = False) -> Event:
+    """The event of an answer that could not be had; raises what passes through.
+
+    A `model` that was not reached, or not in time, may be asked again; a function of the host's may not.
+    """
+    if not isinstance(error, Exception):
+        from asyncio import CancelledError
+
+        # Where it is not the host's, it is a failure like any other.
+        if not isinstance(error, CancelledError):
+            raise error
+    name, message = perform.name_of(error), perform.message_of(error)
+    if not isinstance(effect, Decide):
+        return JudgeFailed(name, message) if isinstance(effect, Judge) else ComposeFailed(name, message)
+    if isinstance(error, MalformedDecision):
+        return DecisionFailed(name, message, "malformed")
+    if isinstance(error, ModelFailed):
+        kind = "passing" if error.kind.passes else "error"
+        return DecisionFailed(error.kind.value if error.kind is not FailureKind.UNKNOWN else name, message, kind, error.retry_after_s)
+    return DecisionFailed(name, message, "passing" if model and name in TRANSIENT else "error")

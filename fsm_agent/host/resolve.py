@@ -1,0 +1,56 @@
+"""One way to ask a host that may answer at once or later: a generator of questions, resolved by a thread or by a task."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Generator
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+# It yields what is to be called, is sent what that gave, and is thrown what it raised.
+Questions = Generator[Callable[[], Any], Any, T]
+
+ONLY_ASYNC = "await arun or adrive instead, or give a plain function"
+
+
+def at_once(answer: Any) -> Any:
+    """An answer that needs no event loop; raises TypeError for one that does."""
+    if not hasattr(type(answer), "__await__"):
+        return answer
+    if inspect.iscoroutine(answer):
+        answer.close()
+    raise TypeError(f"the answer has to be awaited; {ONLY_ASYNC}")
+
+
+def resolve(questions: Questions[T]) -> T:
+    """Ask them one after the other in this thread."""
+    try:
+        question = next(questions)
+        while True:
+            try:
+                answer = at_once(question())
+            except Exception as error:
+                question = questions.throw(error)
+            else:
+                question = questions.send(answer)
+    except StopIteration as end:
+        value: T = end.value
+        return value
+
+
+async def aresolve(questions: Questions[T]) -> T:
+    """Ask them one after the other in the running event loop."""
+    try:
+        question = next(questions)
+        while True:
+            try:
+                answer = question()
+                if hasattr(type(answer), "__await__"):
+                    answer = await answer
+            except Exception as error:
+                question = questions.throw(error)
+            else:
+                question = questions.send(answer)
+    except StopIteration as end:
+        value: T = end.value
+        return value

@@ -1,0 +1,76 @@
+"""Reading a run while it goes on: streams that drive it at their reader's pace, and observers that only look on."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from threading import Lock
+from typing import Any
+
+from fsm_agent.core.run import Run
+from fsm_agent.core.stream_events import StreamEvent
+from fsm_agent.host.clock import SystemClock
+from fsm_agent.host.drivers import Driver
+from fsm_agent.host.watching import Buffer, Feed, Handoff, Observer, Take
+
+
+class _Watching(Feed):
+    """A feed as drivers know it."""
+
+    turn: Callable[[], Awaitable[None]] | None = None
+
+
+class Streams:
+    """The part of an agent that is read; what is streamed is the run's own trace, and text between its lines."""
+
+    driver: Driver
+    start: Any
+
+    def __init__(self) -> None:
+        self._observers: list[Observer] = []
+        self._observing = Lock()
+
+    def stream(self, request: Any, *, context: Any = None, **start: Any) -> Iterator[StreamEvent]:
+        """Drive a request, or a run that was started, and give its events as they come, at the reader's pace.
+
+        Leaving the iterator (break, close, an exception) cancels the run, which can then be resumed; `answer(run)` is its answer once
+        the events have ended.
+        """
+        run = request if isinstance(request, Run) else self.start(request, **start)
+        hand = Handoff()
+        watch = self._feed(run, hand.give)
+        return hand.read(lambda: self.driver.drive(run, context, watch))
+
+    async def astream(self, request: Any, *, context: Any = None, **start: Any) -> AsyncIterator[StreamEvent]:
+        """`stream` inside the running event loop."""
+        run = request if isinstance(request, Run) else self.start(request, **start)
+        buffer = Buffer()
+        watch = self._feed(run, buffer.give)
+        watch.turn = buffer.drained
+        events = buffer.read(self.driver.adrive(run, context, watch))
+        try:
+            async for event in events:
+                yield event
+        finally:
+            await events.aclose()  # type: ignore[attr-defined]
+
+    def observe(self, buffer: int = 1000) -> Observer:
+        """An observer of every run that this agent drives from now on; it never slows or cancels one.
+
+        It keeps the last `buffer` events and tells of a gap where it lost some. Close it, or use it as a context manager.
+        """
+        observer = Observer(buffer, leave=self._leave)
+        with self._observing:
+            self._observers.append(observer)
+        return observer
+
+    def _leave(self, observer: Observer) -> None:
+        with self._observing:
+            if observer in self._observers:
+                self._observers.remove(observer)
+
+    def _watch(self, run: Run) -> _Watching | None:
+        return self._feed(run) if self._observers else None
+
+    def _feed(self, run: Run, *takes: Take) -> _Watching:
+        with self._observing:
+            return _Watching(run, self.driver.host.clock or SystemClock(), [*takes, *(one.give for one in self._observers)])
