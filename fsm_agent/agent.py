@@ -9,8 +9,10 @@ from typing import Any, cast
 
 import attrs
 
+from fsm_agent.code_mode import CodeMode, Sandbox
 from fsm_agent.core.agent_table import AGENT
 from fsm_agent.core.answers import Answer, answer_of, paused_answer
+from fsm_agent.core.effects import OwnEffect
 from fsm_agent.core.engine import Engine
 from fsm_agent.core.errors import BuildError, RunError
 from fsm_agent.core.limits import Limits
@@ -22,6 +24,7 @@ from fsm_agent.core.saving import load, save
 from fsm_agent.core.setup import Setup, Work
 from fsm_agent.core.strategies import Strategy
 from fsm_agent.core.table import Table
+from fsm_agent.core.tools import Toolset
 from fsm_agent.core.transcript import as_plain, is_messages, transcript
 from fsm_agent.core.typed_answer import typed_answer
 from fsm_agent.core.values import Policy
@@ -35,7 +38,7 @@ from fsm_agent.host.hooks import Hooks
 from fsm_agent.host.memory import Memory
 from fsm_agent.host.model import Model
 from fsm_agent.host.model_decider import ModelDecider, ModelVerifier, is_model
-from fsm_agent.host.ports import Closer, Decider, Host, Verifier
+from fsm_agent.host.ports import Closer, Decider, Host, Performer, Verifier
 from fsm_agent.host.tool_forms import toolset
 from fsm_agent.people import People, taken
 from fsm_agent.streaming import Streams
@@ -44,14 +47,17 @@ from fsm_agent.streaming import Streams
 class Agent(People, Streams):
     """A machine over the host's tools and decider; it holds no run and may be shared between threads and tasks.
 
-    `tools` are Tools, typed functions, or a mapping of name to one of these or to a table entry. `model` is a model (an object with
-    `reply`, one of `fsm_agent.models` or the host's own), or a function: it is asked what to do next with a `Decide` and answers with
-    a Decision, a ToolCall, several, or a final text; its method `close`, if it has one, or `close` gives the closing answer of a run
-    that was stopped. Without it (None) runs are driven by hand, through `engine`. `allowed` narrows the tools of states. `repairs`
-    maps an error word to a function of tool and arguments. `required` names tools whose evidence an answer needs, `verify` (a function
-    or a model) is asked whether it suffices. `memory` with `ttl_s` (or a tool's own TTL) remembers pure tools. `strategy` and `hooks`
-    are seed 004's. A model is told `instructions` before the rules in force. `answer` is the form of a typed answer: a JSON Schema, an
-    attrs or Pydantic class, or an annotation.
+    `tools` are Tools, typed functions, or a mapping of name to one of these or to a table entry. `model` is a model (an
+    object with `reply`, one of `fsm_agent.models` or the host's own), or a function: it is asked what to do next with a
+    `Decide` and answers with a Decision, a ToolCall, several, or a final text; its method `close`, if it has one, or
+    `close` gives the closing answer of a run that was stopped. Without it (None) runs are driven by hand, through `engine`.
+    `allowed` narrows the tools of states. `repairs` maps an error word to a function of tool and arguments. `required`
+    names tools whose evidence an answer needs, `verify` (a function or a model) is asked whether it suffices. `memory` with
+    `ttl_s` (or a tool's own TTL) remembers pure tools. `strategy` and `hooks` are seed 004's. A model is told
+    `instructions` before the rules in force. `answer` is the form of a typed answer: a JSON Schema, an attrs or Pydantic
+    class, or an annotation. `work` gives kinds of work of the user's own, `effects` what performs the effects they ask for
+    (a class derived from OwnEffect to a function of it). With `code_mode` the model may answer with programs that call the
+    tools.
 
     Raises BuildError when any of these is wrong, naming the mend.
     """
@@ -75,10 +81,12 @@ class Agent(People, Streams):
         negative_ttl_s: float | None = None,
         clock: Clock | None = None,
         work: Mapping[str, Work] | None = None,
+        effects: Mapping[type[OwnEffect], Performer] | None = None,
         strategy: Iterable[Strategy] = (),
         hooks: Hooks | Sequence[Hooks] | None = None,
         instructions: str = "",
         answer: Any = None,
+        code_mode: CodeMode | None = None,
     ) -> None:
         asks_model = is_model(model)
         closer = close if close is not None else _closer_of(model)
@@ -88,13 +96,16 @@ class Agent(People, Streams):
         check_kinds(limits=(limits, Limits), policy=(policy, Policy), machine=(machine, Table))
         check_kinds(memory=(memory, Memory), clock=(clock, Clock))
         guide = Guide(strategy, hooks)
+        box = toolset(tools)
+        if code_mode is not None:
+            box = Toolset([*(tool for name in box.names() if (tool := box.get(name)) is not None), code_mode.tool()])
         self.typed = typed_answer(answer) if answer is not None else None
         if memory is None and (ttl_s or negative_ttl_s):
             raise BuildError("a TTL is given and no memory; pass memory=TtlMemory(), or leave the TTL out")
         self.engine = Engine(
             Setup(
                 table=machine.allowing(allowed) if allowed else machine,
-                box=toolset(tools),
+                box=box,
                 work={**WORK, **(work or {})},
                 limits=limits if limits is not None else Limits.autogpt() if machine.name == "autogpt" else Limits(),
                 policy=policy if policy is not None else Policy(),
@@ -105,6 +116,7 @@ class Agent(People, Streams):
                 verifies=verify is not None,
                 composes=asks_model or closer is not None,
                 checks=guide.checks,
+                runs_programs=code_mode is not None,
             )
         )
         decide: Any = model
@@ -118,10 +130,13 @@ class Agent(People, Streams):
             ttl_s=ttl_s,
             negative_ttl_s=negative_ttl_s,
             breakers=Breakers(),
+            programs=Sandbox(code_mode, box) if code_mode is not None else None,
         )
         verifier = ModelVerifier(cast(Model, verify)) if is_model(verify) else cast("Verifier | None", verify)
         Streams.__init__(self)
-        self.driver = Driver(engine=self.engine, decide=decide, host=host, verify=verifier, close=closer, guide=guide)
+        self.driver = Driver(
+            engine=self.engine, decide=decide, host=host, verify=verifier, close=closer, guide=guide, performers=effects or {}
+        )
 
     def run(self, request: Any, *, context: Any = None, **start: Any) -> Answer:
         """Run a request to its answer in this thread; `start` takes limits, run_id, scope, seed and fields."""

@@ -15,9 +15,10 @@ from typing import Annotated, Any, Literal, NoReturn, Union
 
 import attrs
 
-from fsm_agent.core.contracts import Length, Pattern, Range
 from fsm_agent.core.errors import ContractError
 from fsm_agent.core.json_kinds import describe, kind_of, same
+from fsm_agent.core.markers import constraints, holds_marker
+from fsm_agent.core.model_types import ModelForm, holds_model
 from fsm_agent.core.rules import Rule, fits
 from fsm_agent.core.spec_check import APPLIES_TO
 
@@ -28,17 +29,12 @@ _LISTS = (
     collections.abc.Iterable,
 )  # fmt: skip
 _OBJECTS = (dict, collections.abc.Mapping, collections.abc.MutableMapping)
-# The attributes by which the constraint objects of the ``annotated-types`` package are known; it is not imported.
-_CONSTRAINTS = {
-    "ge": "min", "le": "max", "gt": "exclusive_min", "lt": "exclusive_max",
-    "min_length": "min_len", "max_length": "max_len",
-}  # fmt: skip
 _CONTEXT = re.compile(r"""['"\s]*[\w.]*\bToolContext(\s*\|\s*None)?['"\s]*""")
 # The context's type is often imported for type checkers alone, so it need not be there when the code runs.
 _CONTEXT_STAND_IN = type("ToolContext", (), {})
 _SUPPORTED = (
-    "use str, int, float, bool, None, list[T], dict[str, T], tuple[T, ...], Literal, an Enum, an attrs class, a union "
-    "of these, or Any"
+    "use str, int, float, bool, None, list[T], dict[str, T], tuple[T, ...], Literal, an Enum, an attrs class, a Pydantic "
+    "model, a union of these, or Any"
 )
 
 
@@ -46,11 +42,13 @@ _SUPPORTED = (
 class Annotation:
     """What an annotation says: the rule that measures a plain value, and how that value becomes what the code takes.
 
-    `convert` is None where the plain value is taken as it is; else it takes a value that the rule accepts.
+    `convert` is None where the plain value is taken as it is; else it takes a value that the rule accepts. `model` is set
+    where a model's own schema measures in the rule's place.
     """
 
     rule: dict[str, Any]
     convert: Convert | None = None
+    model: ModelForm | None = None
 
 
 @attrs.frozen
@@ -90,10 +88,12 @@ def read_annotation(annotation: Any, place: Place) -> Annotation:
     """Read a resolved annotation; ContractError names the function and parameter of one that no rule can say."""
     if annotation is Any or annotation is object or annotation is inspect.Parameter.empty:
         return Annotation({"type": "any"})
+    if holds_model(annotation):
+        return _model(annotation, place)
     origin, args = typing.get_origin(annotation), typing.get_args(annotation)
     if origin is Annotated:
         base = read_annotation(args[0], place)
-        return attrs.evolve(base, rule=base.rule | _constraints(annotation.__metadata__))
+        return attrs.evolve(base, rule=base.rule | constraints(annotation.__metadata__))
     if origin is Literal:
         return _choices(args, place)
     if origin in (Union, types.UnionType):
@@ -116,33 +116,6 @@ def read_annotation(annotation: Any, place: Place) -> Annotation:
 
 def _name(annotation: Any) -> str:
     return annotation.__qualname__ if isinstance(annotation, type) else describe(str(annotation), 120)
-
-
-def _constraints(markers: tuple[Any, ...]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for marker in markers:
-        if isinstance(marker, str):
-            found["description"] = marker
-        elif isinstance(marker, Range):
-            found |= {"min": marker.min, "max": marker.max}
-        elif isinstance(marker, Length):
-            found |= {"min_len": marker.min, "max_len": marker.max}
-        elif isinstance(marker, Pattern):
-            found["pattern"] = marker.regex
-        else:
-            found |= {
-                key: _attribute(marker, name)
-                for name, key in _CONSTRAINTS.items()
-                if _attribute(marker, name) is not None
-            }
-    return {key: bound for key, bound in found.items() if bound is not None}
-
-
-def _attribute(marker: object, name: str) -> Any:
-    try:
-        return getattr(marker, name, None)
-    except Exception:  # a marker of someone else's, which means nothing here
-        return None
 
 
 def _choices(members: tuple[Any, ...], place: Place) -> Annotation:
@@ -185,6 +158,25 @@ def _object(args: tuple[Any, ...], place: Place) -> Annotation:
     if convert is None:
         return Annotation(rule)
     return Annotation(rule, lambda value: {key: convert(one) for key, one in value.items()})
+
+
+def _model(annotation: Any, place: Place) -> Annotation:
+    """A model, or an annotation that holds one: all of it is the model's library's, but for the markers outside."""
+    outer = getattr(annotation, "__metadata__", ()) if typing.get_origin(annotation) is Annotated else ()
+    if any(holds_marker(one) for one in typing.get_args(annotation)[: 1 if outer else None]):
+        place.fail("Range, Length or Pattern stands inside an annotation with a model", "constrain it by the model's Field")
+    if place.inside:
+        place.fail(f"the class {place.inside[-1].__qualname__} holds the model {_name(annotation)}",
+                   "make that class a model too, or take a dict for the inner one")  # fmt: skip
+    extra = constraints(one for one in outer if isinstance(one, str) or holds_marker(one))
+    try:
+        form = ModelForm(annotation, extra)
+        form.schema("validation")
+    except Exception as why:
+        told = f"{type(why).__name__}: {describe(str(why), 200)}"
+    else:
+        return Annotation({"type": "any"}, form.build, form)
+    place.fail(f"the model {_name(annotation)} has no JSON Schema ({told})", "mend the model, or take a dict")
 
 
 def _attrs_class(cls: type, place: Place) -> Annotation:

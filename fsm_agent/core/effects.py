@@ -31,6 +31,21 @@ class CallTools:
 
 
 @attrs.define(slots=True)
+class RunProgram:
+    """Run a program to its next call or its end; answer with ProgramCalled, Returned or Raised.
+
+    `snapshot` is where it stands (empty: it begins), `printed` what it printed so far, `made` the settled call whose result it
+    goes on with.
+    """
+
+    run: Run
+    call: Call
+    snapshot: bytes = b""
+    printed: str = ""
+    made: Call | None = None
+
+
+@attrs.define(slots=True)
 class Check:
     """Ask the host's hooks and approval functions about these calls, in order; answer each with Checked or Skipped."""
 
@@ -78,5 +93,14 @@ class Wait:
         return max(0.0, self.until_s - self.run.spent_s)
 
 
-Effect = Decide | CallTools | Check | Pause | Judge | Compose | Wait
+@attrs.define
+class OwnEffect:
+    """Base of the effects of a user's own kinds of work; a subclass adds what its performer has to know.
 
+    The host gives one performer for each such class; the work is told Performed with what it gave, or PerformFailed.
+    """
+
+    run: Run
+
+
+Effect = Decide | CallTools | RunProgram | Check | Pause | Judge | Compose | Wait | OwnEffect

@@ -201,6 +201,8 @@ class Engine:
         step: str | None = outcome
         while step is not None:
             run.came_by = (run.state, step)
+            if self.setup.observers:
+                self._observe(run, "leave")
             closed = fire(run, step)
             if closed and run.state in finals:
                 note_closed(run, closed)
@@ -213,7 +215,19 @@ class Engine:
         if not path or path[-1] != state:
             path.append(state)
         run.trace.append(("state_entered", run.spent_s, state, None))
+        if self.setup.observers:
+            self._observe(run, "enter")
         return self.setup.works[state].enter(self.setup, run)
+
+    def _observe(self, run: Run, when: str) -> None:
+        observer = self.setup.observers.get((when, run.state))
+        if observer is None:
+            return
+        try:
+            observer(run)
+        except Exception as error:
+            # It only looks on: what it failed at is told, and the run goes its way.
+            run.trace.append(("observer_failed", run.spent_s, run.state, f"on_{when} raised {type(error).__name__}: {short(error)}"))
 
     def _waited_for(self, run: Run) -> float:
         effect = self.ask(run)

@@ -142,6 +142,32 @@ class Superseded:
 
 
 @attrs.define(slots=True)
+class ProgramCalled:
+    """A program stands still at a call: its tool and arguments, what was printed so far, and the snapshot to go on from."""
+
+    call_id: str
+    tool: str
+    args: Any
+    snapshot: bytes
+    printed: str = ""
+
+
+@attrs.define(slots=True)
+class Performed:
+    """What came of an effect of the user's own, as plain data."""
+
+    value: Any = None
+
+
+@attrs.define(slots=True)
+class PerformFailed:
+    """An effect of the user's own failed."""
+
+    error: str
+    message: str = ""
+
+
+@attrs.define(slots=True)
 class Judged:
     """The verifier's verdict, and what it cost."""
 
@@ -210,6 +236,9 @@ Event = (
     | Started
     | CallEvent
     | PeopleEvent
+    | ProgramCalled
+    | Performed
+    | PerformFailed
     | Judged
     | JudgeFailed
     | Composed

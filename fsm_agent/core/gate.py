@@ -124,7 +124,7 @@ def _admit(
         del run.window[: -limits.dedup_window]
     run.trace.append(("call_admitted", run.spent_s, call.id, call.tool))
     if checks or tool.held:
-        call.awaits = "check" if checks or callable(tool.approval) else "approval" if tool.approval else "client"
+        call.awaits = "check" if checks or callable(tool.approval) else "approval" if tool.approval else tool.where
         run.held += 1
 
 

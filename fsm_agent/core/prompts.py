@@ -7,10 +7,12 @@ agent policy and the task policy of seed 001, the verifier of seed 002.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from typing import Any
 
 from fsm_agent.core.limits import Limits
 from fsm_agent.core.plain import cut, dumps, storable
 from fsm_agent.core.run import Call, Run
+from fsm_agent.core.tools import Tool
 from fsm_agent.core.values import Policy, ResultClass
 
 _PIECE = 300
@@ -196,3 +198,26 @@ def _piece(value: object, most: int = _PIECE) -> str:
 
 def _text(value: object) -> str:
     return value if isinstance(value, str) else dumps(storable(value))
+
+
+def stubs(tools: Sequence[Tool]) -> str:
+    """The tools as Python signatures, for the model that writes the program."""
+    return "\n".join(_stub(tool) for tool in tools)
+
+
+def _stub(tool: Tool) -> str:
+    schema = tool.args.json_schema() if tool.args is not None else {}
+    required = schema.get("required", ())
+    parts = [
+        f"{name}: {_type(part)}" + ("" if name in required else " = ...") for name, part in schema.get("properties", {}).items()
+    ]
+    about = f"  # {tool.description.splitlines()[0]}" if tool.description else ""
+    return f"def {tool.name}({', '.join(parts)}): ...{about}"
+
+
+def _type(part: Any) -> str:
+    kind = part.get("type") if isinstance(part, dict) else None
+    return _TYPES.get(kind, "Any") if isinstance(kind, str) else "Any"
+
+
+_TYPES = {"string": "str", "integer": "int", "number": "float", "boolean": "bool", "array": "list", "object": "dict", "null": "None"}

@@ -24,7 +24,7 @@ def plan_repairs(run: Run, box: Toolbox, repairs: Repairs) -> bool:
     named: list[tuple[Call, tuple[str, Repair]]] = []
     for call in run.open_calls:
         call.repair = None
-        repair = repairs.get(call.error) if call.ok is False else None
+        repair = repairs.get(call.error) if call.ok is False and not call.parent else None
         if repair is not None and repair[0] not in call.tried_repairs:
             named.append((call, repair))
     if not named or run.closed or any(call.result_class is ResultClass.FATAL for call in run.open_calls):

@@ -23,7 +23,8 @@ class Call:
     `ok` is None; then `value` or `error` (a stable word) is its result.
     `started` is true from the moment the driver may run the body. `awaits` says what has to come before that: ``check``
     (the host's hooks and approval function), ``approval`` (a person, until the UTC second `expires_at`) or ``client``
-    (whose answer is the result); `edited` holds the arguments that the decider gave where a person changed them. `leader`
+    (whose answer is the result); `edited` holds the arguments that the decider gave where a person changed them. `parent` is the
+    id of the program that made it. `leader`
     is the id of an identical pure call of the same turn whose result this one shares.
     """
 
@@ -55,6 +56,18 @@ class Call:
     awaits: str = ""
     expires_at: float | None = None
     edited: Any = None
+    parent: str = ""
+
+
+@attrs.define(kw_only=True)
+class Program:
+    """A program that stands still at a call it made: the call that it is, where it stands, what it printed, how often it asked."""
+
+    call_id: str
+    snapshot: bytes = b""
+    printed: str = ""
+    waits_for: str = ""
+    asked: int = 0
 
 
 @attrs.frozen(kw_only=True)
@@ -168,6 +181,7 @@ class Run:
     fixes: list[str] = attrs.field(factory=list)
 
     draft: Decision | None = None
+    program: Program | None = None
     answer: Any = None
     plan: str = ""
     closing_text: str = ""

@@ -15,7 +15,7 @@ from fsm_agent.core import events
 from fsm_agent.core.errors import FsmAgentError, SavedRunError
 from fsm_agent.core.limits import Limits
 from fsm_agent.core.plain import loads, short, to_json
-from fsm_agent.core.run import Call, ClosedGuard, Run, Stop
+from fsm_agent.core.run import Call, ClosedGuard, Program, Run, Stop
 from fsm_agent.core.setup import Setup
 from fsm_agent.core.values import Decision, Judgement, ResultClass, StopReason, ToolCall, Usage, Verdict
 
@@ -242,6 +242,7 @@ _SHAPES |= {
     Decision: {"calls": _many(ToolCall, tuple), "usage": _one(Usage)},
     ClosedGuard: {"reason": _enum(StopReason)},
     Stop: {"reason": _enum(StopReason), "closed": _many(ClosedGuard, tuple)},
+    Program: {},
     Call: {"result_class": _enum(ResultClass)},
     events.Decided: {"decision": _one(Decision)},
     events.Returned: {"verdict": _one(Verdict)},
@@ -254,6 +255,7 @@ _SHAPES |= {
         "calls": _many(Call, list),
         "open_calls": _many(Call, list),
         "draft": _one(Decision),
+        "program": _one(Program),
         "judgement": _one(Judgement),
         "closed": _many(ClosedGuard, list),
         "stopping": _enum(StopReason),

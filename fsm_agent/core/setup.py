@@ -31,6 +31,9 @@ class Work(Protocol):
     def tell(self, setup: Setup, run: Run, event: Event) -> str | None: ...
 
 
+Observer = Callable[[Run], Any]
+
+
 def _no_repairs() -> dict[str, tuple[str, Repair]]:
     return {}
 
@@ -61,11 +64,13 @@ class Setup:
     composes: bool = False
     offers: bool = True
     checks: bool = False
+    runs_programs: bool = False
     works: dict[str, Work] = attrs.field(init=False)
     machine: Machine = attrs.field(init=False)
     allowed: dict[str, frozenset[str] | None] = attrs.field(init=False)
     finals: frozenset[str] = attrs.field(init=False)
     mends: bool = attrs.field(init=False)
+    observers: dict[tuple[str, str], Observer] = attrs.field(init=False)
     hash: str = attrs.field(init=False)
     _bounded: dict[int, Limits] = attrs.field(init=False, factory=dict)
 
@@ -93,6 +98,15 @@ class Setup:
     @mends.default
     def _mend(self) -> bool:
         return any(state.work == "repair" for state in self.table.states)
+
+    @observers.default
+    def _observe(self) -> dict[tuple[str, str], Observer]:
+        found = {}
+        for state in self.table.states:
+            for when, observer in (("enter", state.on_enter), ("leave", state.on_leave)):
+                if observer is not None:
+                    found[when, state.name] = observer
+        return found
 
     @hash.default
     def _hash(self) -> str:

@@ -1,7 +1,7 @@
 """Contracts read from typed Python functions, and the way back: from measured arguments to what the function takes.
 
 Annotations, ``Annotated``, ``Literal``, enums, defaults, docstrings and attrs classes become the rules of a table, so a
-function is measured by the same code, with the same reasons, as a table written by hand.
+function is measured by the same code, with the same reasons, as a table written by hand. Models keep their own schema.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ from typing import Any
 import attrs
 
 from fsm_agent.core.annotations import Annotation, Place, is_context, optional, read_annotation, resolve, to_plain
-from fsm_agent.core.contracts import ResultContract, TableArguments, value_fault, value_faults
+from fsm_agent.core.contracts import ArgumentsContract, ResultContract, TableArguments, value_fault, value_faults
 from fsm_agent.core.errors import ContractError
 from fsm_agent.core.json_kinds import describe
+from fsm_agent.core.model_types import ModelForm, ModelResult, model_arguments
 from fsm_agent.core.rule_schema import rule_schema
 from fsm_agent.core.rules import Rule
 from fsm_agent.core.spec_check import check_arguments, check_returns
@@ -61,8 +62,10 @@ class TypedResult:
             return value
 
 
-def arguments_of(fn: Callable[..., Any]) -> TableArguments:
+def arguments_of(fn: Callable[..., Any]) -> ArgumentsContract:
     """The contract of a function's arguments: one rule a parameter, by its annotation, default and docstring.
+
+    Where a parameter is a model it is one JSON Schema with the model's own inside, which needs the extra ``jsonschema``.
 
     A parameter without annotation takes anything; the one that takes the ToolContext, and those bound by
     ``functools.partial``, are no arguments. Raises ContractError, naming function and parameter, for an annotation that
@@ -70,19 +73,22 @@ def arguments_of(fn: Callable[..., Any]) -> TableArguments:
     """
     described = argument_descriptions(fn)
     fields: dict[str, Rule] = {}
+    models: dict[str, ModelForm] = {}
     for parameter, read in _parameters(fn):
         rule = read.rule
+        if read.model is not None:
+            models[parameter.name] = read.model
         if parameter.default is not inspect.Parameter.empty:
             rule = optional(rule, parameter.default)
         if parameter.name in described:
             rule = {"description": described[parameter.name], **rule}
         fields[parameter.name] = rule
     check_arguments(fields, _name(fn))
-    return TableArguments(fields)
+    return model_arguments(fields, models, _name(fn)) if models else TableArguments(fields)
 
 
 def argument_builder(fn: Callable[..., Any]) -> Callable[[Mapping[str, Any]], dict[str, Any]]:
-    """A function that makes measured plain arguments into what `fn` takes: attrs instances, enum members, tuples.
+    """A function that makes measured plain arguments into what `fn` takes: attrs and model instances, members, tuples.
 
     Read once, when the tool is built. What the class's own validators raise passes through. ContractError as in
     `arguments_of`.
@@ -107,7 +113,10 @@ def result_of(fn: Callable[..., Any], empty_ok: bool = False) -> ResultContract 
     """
     place = Place(_name(fn), "its return annotation")
     annotation = resolve(_signature(fn).return_annotation, _names(fn), place)
-    rule = read_annotation(annotation, place).rule
+    read = read_annotation(annotation, place)
+    if read.model is not None:
+        return ModelResult(read.model, _name(fn), empty_ok)
+    rule = read.rule
     if rule == {"type": "any"}:
         return None
     check_returns({"return": rule}, _name(fn))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
 from typing import Any
 
@@ -16,6 +16,7 @@ import attrs
 from fsm_agent.core.errors import TableError
 from fsm_agent.core.guards import Guard, spendings
 from fsm_agent.core.plain import short
+from fsm_agent.core.run import Run
 
 
 @attrs.frozen(kw_only=True)
@@ -98,16 +99,25 @@ def _tool_names(names: Iterable[str] | None) -> frozenset[str] | None:
     return None if names is None else frozenset(names)
 
 
+def _observer(_: object, attribute: Any, value: object) -> None:
+    if value is not None and not callable(value):
+        raise TableError(f"State({attribute.name}=) is {short(value, 60)}; give a function of the run, or leave it out")
+
+
 @attrs.frozen
 class State:
     """One state: its name, the kind of work done in it, and the tools that may be called there.
 
-    `tools` is None for every tool of the agent, else the names allowed. A state whose work is ``answer`` is final.
+    `tools` is None for every tool of the agent, else the names allowed. A state whose work is ``answer`` is final. `on_enter` and
+    `on_leave` look on: pure functions of the run that may write its `fields`; one that raises is noted in the trace and changes nothing
+    else.
     """
 
     name: str = attrs.field(converter=state_name)
     work: str
     tools: frozenset[str] | None = attrs.field(default=frozenset(), converter=_tool_names)
+    on_enter: Callable[[Run], Any] | None = attrs.field(default=None, eq=False, kw_only=True, validator=_observer)
+    on_leave: Callable[[Run], Any] | None = attrs.field(default=None, eq=False, kw_only=True, validator=_observer)
 
     @property
     def final(self) -> bool:

@@ -98,7 +98,7 @@ class Tool:
     conditions over the result. `classify` reads a body's outcome. `source` tells evidence apart (default: the tool).
     `context_parameter` names the parameter that gets the call's ToolContext. `approval` (true, or a function of the arguments that
     says whether) has a person asked before the body runs; of a tool `where` the ``client`` is, the body runs elsewhere and its
-    answer is delivered.
+    answer is delivered; where it is ``program``, its argument of that name is run in a sandbox.
 
     Raises ContractError when these contradict each other.
     """
@@ -134,7 +134,7 @@ class Tool:
     @held.default
     def _is_held(self) -> bool:
         """True when a call waits for a person or a client before anything runs."""
-        return self.approval is not False or self.where != "host"
+        return self.approval is not False or self.where == "client"
 
     def __attrs_post_init__(self) -> None:
         for problem, mend in _contradictions(self):
@@ -152,8 +152,8 @@ def _contradictions(tool: Tool) -> list[tuple[str, str]]:
         found.append(("a tool's name must be a non-empty text", "give it one"))
     if not callable(tool.fn):
         found.append((f"its body is a {type(tool.fn).__name__}", "give a function"))
-    if tool.where not in ("host", "client"):
-        found.append((f"where is {tool.where!r:.40}", "give 'host' or 'client'"))
+    if tool.where not in ("host", "client", "program"):
+        found.append((f"where is {tool.where!r:.40}", "give 'host', 'client' or 'program'"))
     if not isinstance(tool.approval, bool) and not callable(tool.approval):
         found.append((f"approval is a {type(tool.approval).__name__}", "give True, False or a function of the arguments"))
     if (tool.cache_ttl_s or tool.negative_ttl_s) and not tool.pure:

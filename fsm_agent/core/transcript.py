@@ -117,6 +117,9 @@ def _mended(messages: list[Message]) -> list[Message]:
 
 def _read(reader: _Reader, run: Run, box: Toolbox) -> None:
     for call in run.calls[reader.calls :]:
+        if call.parent:
+            # The model asked for the program; what that called is part of its result.
+            continue
         if call.id.startswith(_VERIFIER):
             reader.verifier.append(call)
         else:

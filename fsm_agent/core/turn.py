@@ -42,11 +42,25 @@ class Repairs(Protocol):
     def get(self, error: str, /) -> tuple[str, Repair] | None: ...
 
 
+def waiting_for(run: Run) -> Call | None:
+    """The call that the open program has made and waits for, or None."""
+    program = run.program
+    if program is None or not program.waits_for:
+        return None
+    if not any(call.id == program.call_id and call.ok is None for call in run.open_calls):
+        return None
+    return next((call for call in run.open_calls if call.id == program.waits_for), None)
+
+
 def next_batch(run: Run, box: Toolbox) -> list[Call]:
     """The calls to perform beside each other now: pure ones together, one with effects alone; empty when all have to wait.
 
     `exclusive` calls never share a batch, and a batch has at most `max_parallel` calls.
     """
+    if run.program is not None and (made := waiting_for(run)) is not None:
+        if made.ok is None:
+            return [made] if made.not_before_s <= run.spent_s else []
+        return [call for call in run.open_calls if call.id == run.program.call_id]
     if len(run.open_calls) == 1:
         only = run.open_calls[0]
         return [only] if only.ok is None and only.not_before_s <= run.spent_s else []
@@ -78,6 +92,8 @@ def next_batch(run: Run, box: Toolbox) -> list[Call]:
 
 def waits_until(run: Run, box: Toolbox) -> float:
     """The spent time at which the first of the waiting calls may be tried again; those behind a barrier wait for it."""
+    if run.program is not None and (made := waiting_for(run)) is not None and made.ok is None:
+        return made.not_before_s
     first: float | None = None
     for call in run.open_calls:
         if call.ok is not None or call.leader:
@@ -271,10 +287,10 @@ def fold(run: Run, box: Toolbox) -> str:
         error = call.error
         if error:
             if error.startswith("args:"):
-                failed = True
+                failed = failed or not call.parent
                 run.bad_arguments += not call.counted
             elif error.startswith(("raised:", "result:", "unknown_outcome")):
-                failed = True
+                failed = failed or not call.parent
                 run.tool_errors += error != "result:empty" and not (call.counted or call.leader)
         if call.secret:
             seal_call(run, call)

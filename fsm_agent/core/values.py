@@ -172,9 +172,9 @@ def _on_denied(_: object, __: object, value: object) -> None:
         raise BuildError(f"Policy.on_denied is {value!r:.40}; it may be 'continue' or 'stop'")
 
 
-def _attempts(_: object, __: object, value: object) -> None:
+def _attempts(_: object, attribute: Any, value: object) -> None:
     if type(value) is not int or value < 1:
-        raise BuildError(f"Policy.model_attempts is {value!r:.40}; give a whole number from 1")
+        raise BuildError(f"Policy.{attribute.name} is {value!r:.40}; give a whole number from 1")
 
 
 def _seconds(_: object, attribute: Any, value: object) -> None:
@@ -195,7 +195,7 @@ class Policy:
     ``content_filter``, ``refusal`` and ``empty`` to ``end`` or ``continue``. `redecide` says whether a failure is handed back to
     the decider, and `on_denied` whether a person's no to a call ends the run (``stop``) or not (``continue``). A model that fails for
     the moment is asked `model_attempts` times in all, after `model_backoff_s` seconds that double. `approval_ttl_s` seconds after a
-    pause no approval is taken any more (None: it waits for good).
+    pause no approval is taken any more (None: it waits for good). One program makes at most `program_calls` calls.
     """
 
     duplicates: str = attrs.field(default="stop", validator=_duplicates)
@@ -205,4 +205,5 @@ class Policy:
     on_denied: str = attrs.field(default="continue", validator=_on_denied)
     model_attempts: int = attrs.field(default=3, validator=_attempts)
     model_backoff_s: float = attrs.field(default=0.5, validator=_seconds)
+    program_calls: int = attrs.field(default=100, validator=_attempts)
     approval_ttl_s: float | None = attrs.field(default=None, validator=_maybe_seconds)

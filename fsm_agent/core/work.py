@@ -24,6 +24,7 @@ from fsm_agent.core.events import (
     JudgeFailed,
     Lost,
     Paused,
+    ProgramCalled,
     Raised,
     Returned,
     Reused,
@@ -35,6 +36,7 @@ from fsm_agent.core.gate import admit_turn, allowed_now, refuse
 from fsm_agent.core.guards import time_left
 from fsm_agent.core.holding import ask_held, is_people_event, may_settle, release, tell_held
 from fsm_agent.core.plain import short
+from fsm_agent.core.programs import is_program, open_program_call, program_step, stop_program
 from fsm_agent.core.proposal import accept, open_calls, reject, spend
 from fsm_agent.core.repairing import apply_repairs, plan_repairs
 from fsm_agent.core.run import Call, Run
@@ -125,6 +127,8 @@ class CallOnly:
         if run.held:
             return ask_held(run)
         batch = next_batch(run, setup.box)
+        if len(batch) == 1 and setup.runs_programs and is_program(setup.box, batch[0]):
+            return program_step(run, batch[0])
         return CallTools(run, batch) if batch else Wait(run, waits_until(run, setup.box))
 
     def tell(self, setup: Setup, run: Run, event: Event) -> str | None:
@@ -145,6 +149,10 @@ class CallOnly:
             return self._after(setup, run)
         if kind is Waited:
             return self._after(setup, run)
+        if isinstance(event, ProgramCalled):
+            if open_program_call(run, setup.policy, event) is not None:
+                admit_turn(run, setup.box, setup.allowed[run.state], setup.policy, setup.checks)
+            return self._after(setup, run)
         raise unexpected(run, event, "the results of calls")
 
     def _tell_held(self, setup: Setup, run: Run, event: Event) -> str | None:
@@ -163,6 +171,8 @@ class CallOnly:
     def _after(self, setup: Setup, run: Run) -> str | None:
         if run.closed or run.limits.deadline_s is not None:
             skip_late(run)
+        if run.program is not None:
+            stop_program(run)
         calls = run.open_calls
         failed = False
         for call in calls:

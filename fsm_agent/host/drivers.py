@@ -5,13 +5,15 @@ Nothing below them knows whether it is awaited. A run belongs to one driver at a
 
 from __future__ import annotations
 
+import asyncio
 import threading
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
 import attrs
 
-from fsm_agent.core.effects import CallTools, Check, Compose, Decide, Effect, Judge, Pause, Wait
+from fsm_agent.core.effects import CallTools, Check, Compose, Decide, Effect, Judge, Pause, RunProgram, Wait
 from fsm_agent.core.engine import Engine
 from fsm_agent.core.errors import RunBusy, RunError
 from fsm_agent.core.events import Cancelled, Decided, DecisionFailed, Event, Lost, Paused, Stopped, Waited
@@ -22,7 +24,7 @@ from fsm_agent.host.calling import Caller
 from fsm_agent.host.clock import SystemClock
 from fsm_agent.host.guide import Guide
 from fsm_agent.host.interrupt import Interrupt, Interrupted
-from fsm_agent.host.ports import Closer, Decider, Host, Verifier, as_decision
+from fsm_agent.host.ports import Closer, Decider, Host, Performer, Verifier, as_decision
 from fsm_agent.host.replies import event_of_answer, event_of_failure
 from fsm_agent.host.resolve import ONLY_ASYNC, Questions, aresolve, at_once, resolve
 from fsm_agent.host.watch import Watch
@@ -52,6 +54,7 @@ class Driver:
     verify: Verifier | None = None
     close: Closer | None = None
     guide: Guide = attrs.field(factory=Guide)
+    performers: Mapping[type[Any], Performer] = attrs.field(factory=dict)
     turn: threading.Lock = attrs.field(factory=threading.Lock)
     _caller: Caller = attrs.field(init=False)
     _needs_loop: str = attrs.field(init=False)
@@ -98,6 +101,10 @@ class Driver:
                     if phase < 0:
                         phase = len(run.calls)
                     caller.call(run, effect, context, origin, interrupt, watch)  # type: ignore[arg-type]
+                elif kind is RunProgram:
+                    if phase < 0:
+                        phase = len(run.calls)
+                    tell(run, self._program(run, effect), None if clock is None else clock.now() - origin)  # type: ignore[arg-type]
                 elif kind is Check or kind is Pause:
                     if phase < 0:
                         phase = len(run.calls)
@@ -155,6 +162,11 @@ class Driver:
                     if phase < 0:
                         phase = len(run.calls)
                     await caller.acall(run, effect, context, origin, watch)  # type: ignore[arg-type]
+                elif kind is RunProgram:
+                    if phase < 0:
+                        phase = len(run.calls)
+                    event = await asyncio.to_thread(self._program, run, effect)  # type: ignore[arg-type]
+                    tell(run, event, None if clock is None else clock.now() - origin)
                 elif kind is Check or kind is Pause:
                     if phase < 0:
                         phase = len(run.calls)
@@ -205,6 +217,13 @@ class Driver:
         if isinstance(effect, Decide):
             return (yield from self.guide.before_turn(run, self.engine.setup.box, context))
         return None
+
+    def _program(self, run: Run, effect: RunProgram) -> Event:
+        """Run a program to its next call or its end, in what is left of the time for work."""
+        assert self.host.programs is not None
+        until = run.limits.work_until_s
+        event: Event = self.host.programs.step(effect, None if until is None else until - run.spent_s)
+        return event
 
     def _hold(self, run: Run, effect: Any, ask: Any, context: Any) -> bool:
         """Check the calls that are held; true when the run pauses for people."""
@@ -274,8 +293,13 @@ class Driver:
             return self.decide(effect)
         if isinstance(effect, Judge):
             return self.verify(effect) if self.verify is not None else True
-        assert isinstance(effect, Compose)
-        return self.close(effect) if self.close is not None else ""
+        if isinstance(effect, Compose):
+            return self.close(effect) if self.close is not None else ""
+        performer = self.performers.get(type(effect))
+        if performer is None:
+            known = ", ".join(kind.__name__ for kind in self.performers) or "none"
+            raise LookupError(f"nobody performs {type(effect).__name__}; give effects={{...}} to the agent (it has {known})")
+        return performer(effect)
 
 
 _BY_HAND = "there is no decider; give one as decide=, or drive the engine by hand with ask and tell"

@@ -45,7 +45,7 @@ class ModelDecider:
                 purpose=Purpose.DECIDE,
                 instructions=self._instructions(run, effect.tools),
                 messages=transcript(run, self.setup.box),
-                tools=tuple([offer for name in effect.tools if (offer := self._offer(name)) is not None]),
+                tools=tuple([offer for name in effect.tools if (offer := self._offer(name, effect.tools)) is not None]),
                 schema=self.schema,
                 summary=prompts.state_summary(run) if run.calls else "",
                 left=prompts.left_of(run),
@@ -90,15 +90,25 @@ class ModelDecider:
             self._texts[key] = made
         return made
 
-    def _offer(self, name: str) -> ToolOffer | None:
+    def _offer(self, name: str, names: tuple[str, ...]) -> ToolOffer | None:
         tool = self.setup.box.get(name)
         if tool is None:
             return None
+        if tool.where == "program":
+            return self._program_offer(tool, names)
         known = self._offers.get(name)
         if known is None or known[0] is not tool:
             schema = tool.args.json_schema() if tool.args is not None else _ANY_OBJECT
             known = self._offers[name] = (tool, ToolOffer(name=name, description=tool.description, schema=schema))
         return known[1]
+
+
+    def _program_offer(self, tool: Tool, names: tuple[str, ...]) -> ToolOffer:
+        """The tool for programs, with what a program may call now."""
+        others = [other for name in names if (other := self.setup.box.get(name)) is not None and other is not tool]
+        assert tool.args is not None
+        about = f"{tool.description}\n{prompts.stubs(others)}"
+        return ToolOffer(name=tool.name, description=about, schema=tool.args.json_schema())
 
 
 class ModelVerifier:

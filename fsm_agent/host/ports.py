@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import attrs
 
 from fsm_agent.core.decoding import decoded
-from fsm_agent.core.effects import Compose, Decide, Judge
+from fsm_agent.core.effects import Compose, Decide, Judge, RunProgram
 from fsm_agent.core.errors import BuildError
 from fsm_agent.core.figures import finite_seconds
 from fsm_agent.core.plain import short
@@ -23,6 +23,8 @@ Proposal = Decision | ToolCall | Sequence[ToolCall] | str | None
 Decider = Callable[[Decide], "Proposal | Awaitable[Proposal]"]
 Verifier = Callable[[Judge], Any]
 Closer = Callable[[Compose], Any]
+# What performs an effect of the user's own kind of work; it gives plain data, or an awaitable of it.
+Performer = Callable[[Any], Any]
 
 
 @attrs.frozen(kw_only=True)
@@ -42,13 +44,21 @@ class ToolContext:
     context: Any = None
 
 
+class Programs(Protocol):
+    """What runs programs from call to call (code mode)."""
+
+    def step(self, effect: RunProgram, seconds_left: float | None = None) -> Any:
+        """The event of what the program did: it called a tool, returned, or raised. It never raises itself."""
+        ...
+
+
 @attrs.frozen(kw_only=True, eq=False)
 class Host:
     """The parts of the outside world that calls pass through; shared by runs and safe between threads.
 
     `memory` is opt-in: without it, or without a TTL of the tool or of the host (`ttl_s`, `negative_ttl_s`), nothing is
-    remembered. Without `breakers` no circuit ever opens. Without a `clock` no time passes. Raises BuildError for a TTL
-    that is no number of seconds.
+    remembered. `programs` runs those of code mode. Without `breakers` no circuit ever opens. Without a `clock` no time
+    passes. Raises BuildError for a TTL that is no number of seconds.
     """
 
     clock: Clock | None = None
@@ -56,6 +66,7 @@ class Host:
     ttl_s: float | None = None
     negative_ttl_s: float | None = None
     breakers: Breakers | None = None
+    programs: Programs | None = None
 
     def __attrs_post_init__(self) -> None:
         for name, seconds in (("ttl_s", self.ttl_s), ("negative_ttl_s", self.negative_ttl_s)):

@@ -4,9 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from fsm_agent.core.effects import Compose, Decide, Effect, Judge
-from fsm_agent.core.events import Composed, ComposeFailed, Decided, DecisionFailed, Event, Judged, JudgeFailed
-from fsm_agent.core.plain import short
+from fsm_agent.core.effects import Compose, Decide, Effect, Judge, OwnEffect
+from fsm_agent.core.events import (
+    Composed,
+    ComposeFailed,
+    Decided,
+    DecisionFailed,
+    Event,
+    Judged,
+    JudgeFailed,
+    Performed,
+    PerformFailed,
+)
+from fsm_agent.core.plain import short, storable
 from fsm_agent.core.results import TRANSIENT
 from fsm_agent.core.values import Decision, Usage
 from fsm_agent.host import perform
@@ -20,7 +30,8 @@ def event_of_answer(effect: Effect, answer: Any) -> Event:
         return Decided(as_decision(answer))
     if isinstance(effect, Judge):
         return _judged(answer)
-    assert isinstance(effect, Compose)
+    if not isinstance(effect, Compose):
+        return Performed(storable(answer))
     if isinstance(answer, Composed):
         return answer
     if isinstance(answer, Decision):
@@ -53,6 +64,8 @@ def event_of_failure(effect: Effect, error: BaseException, *, model: bool = Fals
         if not isinstance(error, CancelledError):
             raise error
     name, message = perform.name_of(error), perform.message_of(error)
+    if isinstance(effect, OwnEffect):
+        return PerformFailed(name, message)
     if not isinstance(effect, Decide):
         return JudgeFailed(name, message) if isinstance(effect, Judge) else ComposeFailed(name, message)
     if isinstance(error, MalformedDecision):

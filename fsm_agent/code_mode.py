@@ -1,0 +1,158 @@
+"""Code mode: one program of the model's, run in a sandbox, calls several tools; extra ``code`` (pydantic-monty).
+
+The sandbox knows no file, no network, no clock and no import; a program can do nothing but compute and call the tools that the
+state allows. Each of its calls passes the same gate, budgets and approvals as any other. A call that is refused or fails is
+raised inside the program, as a RuntimeError that it may catch.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import attrs
+
+from fsm_agent.core.contracts import TableArguments
+from fsm_agent.core.effects import RunProgram
+from fsm_agent.core.errors import BuildError, MissingExtra
+from fsm_agent.core.events import CallEvent, ProgramCalled, Raised, Returned
+from fsm_agent.core.figures import finite_seconds
+from fsm_agent.core.gate import Toolbox, fault_text
+from fsm_agent.core.plain import short, storable
+from fsm_agent.core.tools import Tool
+
+_MOST_PRINTED = 20_000
+_MOST_SOURCE = 100_000
+_ABOUT = (
+    "Run one Python program that calls tools as functions, with keyword arguments; its last expression is the result."
+    " Nothing else can be reached: no imports, files or network. A failed call raises RuntimeError."
+)
+
+
+@attrs.frozen(kw_only=True)
+class CodeMode:
+    """Lets a model answer with programs, through a tool of this `name`.
+
+    One stretch of a program, from call to call, may compute `limit_s` seconds and hold `max_bytes` of memory. Raises BuildError for
+    figures that are none.
+    """
+
+    name: str = "run_program"
+    limit_s: float = 1.0
+    max_bytes: int = 50_000_000
+
+    def __attrs_post_init__(self) -> None:
+        if finite_seconds(self.limit_s, "CodeMode(limit_s=)") <= 0:
+            raise BuildError(f"CodeMode(limit_s=): expected seconds above 0, got {self.limit_s:g}")
+        if type(self.max_bytes) is not int or self.max_bytes < 1_000_000:
+            raise BuildError(f"CodeMode(max_bytes=): expected at least 1000000, got {short(self.max_bytes, 40)}")
+
+    def tool(self) -> Tool:
+        """The tool that a model is offered."""
+        rule = {"type": "str", "required": True, "min_len": 1, "max_len": _MOST_SOURCE}
+        return Tool(
+            name=self.name, fn=_never, description=_ABOUT, args=TableArguments({"program": rule}), where="program", breaker=None
+        )
+
+
+class Sandbox:
+    """Runs programs from call to call in workers of their own; one of it serves all runs of an agent, under threads too."""
+
+    def __init__(self, mode: CodeMode, box: Toolbox) -> None:
+        self._mode, self._box = mode, box
+        self._lock = threading.Lock()
+        self._pool: Any = None
+        _monty()
+
+    def step(self, effect: RunProgram, seconds_left: float | None = None) -> CallEvent | ProgramCalled:
+        """Run a program to its next call or its end; whatever it does is an event."""
+        monty = _monty()
+        call = effect.call
+        limit_s = self._mode.limit_s if seconds_left is None else min(self._mode.limit_s, max(0.001, seconds_left))
+        printed = monty.CollectString()
+        try:
+            with self._workers().checkout(
+                limits={"max_feed_duration_secs": limit_s, "max_memory": self._mode.max_bytes, "max_recursion_depth": 500}
+            ) as session:
+                if effect.snapshot:
+                    at = session.load_snapshot(effect.snapshot, print_callback=printed)
+                    at = at.resume(_result(effect))
+                else:
+                    at = session.feed_start(call.args["program"], print_callback=printed)
+                return self._event(monty, effect, at, effect.printed + str(printed.output))
+        except monty.MontyError as error:
+            return Raised(call.id, _kind(error), short(str(error), 1000)[1:-1], None, True)
+        except (TypeError, ValueError, RuntimeError, OSError) as error:
+            # A snapshot of another version, or a worker that is gone.
+            return Raised(call.id, type(error).__name__, short(str(error), 1000)[1:-1], None, True)
+
+    def close(self) -> None:
+        """Let the workers go; the next program starts new ones."""
+        with self._lock:
+            pool, self._pool = self._pool, None
+        if pool is not None:
+            pool.__exit__(None, None, None)
+
+    def _workers(self) -> Any:
+        with self._lock:
+            if self._pool is None:
+                self._pool = _monty().Monty()
+                self._pool.__enter__()
+            return self._pool
+
+    def _event(self, monty: Any, effect: RunProgram, at: Any, printed: str) -> CallEvent | ProgramCalled:
+        call = effect.call
+        for _ in range(_MOST_LOOKUPS):
+            if isinstance(at, monty.MontyComplete):
+                value = storable(at.output)
+                return Returned(call.id, {"result": value, "printed": printed[:_MOST_PRINTED]} if printed else value)
+            if isinstance(at, monty.NameLookupSnapshot):
+                at = at.resume()
+            elif not isinstance(at, monty.FunctionSnapshot) or at.is_os_function:
+                if not hasattr(at, "resume_not_handled"):
+                    return Raised(call.id, "RuntimeError", "the program waits for something that no sandbox gives", None, True)
+                at = at.resume_not_handled()
+            else:
+                args = self._named(at)
+                return ProgramCalled(call.id, at.function_name, args, at.dump(), printed[:_MOST_PRINTED])
+        return Raised(call.id, "RuntimeError", "the program asks for ever for names that there are not", None, True)
+
+    def _named(self, at: Any) -> Any:
+        """The arguments by name; positional ones take the names of the tool's contract in order."""
+        tool = self._box.get(at.function_name)
+        named = dict(at.kwargs)
+        if at.args:
+            names = list(tool.args.json_schema().get("properties", {})) if tool is not None and tool.args is not None else []
+            for number, value in enumerate(at.args):
+                named[names[number] if number < len(names) else f"argument_{number + 1}"] = value
+        return storable(named)
+
+
+def _result(effect: RunProgram) -> dict[str, Any]:
+    made = effect.made
+    if made is not None and made.ok:
+        return {"return_value": made.value}
+    return {"exception": RuntimeError(fault_text(made) if made is not None else "the call is not known any more")}
+
+
+def _kind(error: Any) -> str:
+    """The name of the exception that ended the program, as it was raised inside."""
+    try:
+        return type(error.exception()).__name__
+    except Exception:
+        return type(error).__name__
+
+
+def _never(program: str) -> None:
+    raise RuntimeError("a program is run by a sandbox; build the agent with code_mode=CodeMode()")
+
+
+def _monty() -> Any:
+    try:
+        import pydantic_monty
+    except ImportError as error:
+        raise MissingExtra("pydantic-monty", "code", "code mode") from error
+    return pydantic_monty
+
+
+_MOST_LOOKUPS = 10_000
