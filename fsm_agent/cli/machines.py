@@ -12,7 +12,7 @@ from fsm_agent.core.errors import BuildError
 from fsm_agent.core.limits import Limits
 from fsm_agent.core.table import Kind, State, Table
 
-NAMES = ("agent", "desk", "naive")
+NAMES = ("agent", "autogpt", "desk", "naive")
 DRAWN = (*NAMES, "breaker")
 
 
@@ -41,6 +41,10 @@ def machine_of(name: str, *names: str) -> Machine:
         from fsm_agent.core.agent_table import AGENT
 
         return Machine(AGENT, Limits())
+    if name == "autogpt":
+        from fsm_agent.core.autogpt_table import AUTOGPT
+
+        return Machine(AUTOGPT, Limits.autogpt())
     from fsm_agent.lab.tables import DESK, NAIVE
 
     return Machine(DESK if name == "desk" else NAIVE, Limits.lab())

@@ -1,0 +1,144 @@
+"""``fsm-agent ask``: a question in natural language, answered by a model with tools."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+import attrs
+import click
+
+from fsm_agent.cli.exits import OK, SOME_FAILED
+from fsm_agent.cli.providers import NAMES, attribute_named, model_named
+from fsm_agent.core.errors import BuildError
+from fsm_agent.core.limits import Limits
+
+if TYPE_CHECKING:
+    from fsm_agent.agent import Agent
+    from fsm_agent.core.answers import Answer
+    from fsm_agent.core.run import Run
+
+
+@click.command("ask", short_help="Ask a question of a model with tools.")
+@click.argument("question")
+@click.option("--model", "model_name", default="offline", show_default=True, help=f"{NAMES}.")
+@click.option("--base-url", help="Where an OpenAI- or Anthropic-compatible server listens.")
+@click.option("--tools", "tools_name", default="fsm_agent.lab.warehouse:TOOLS", show_default=True, help="module:attribute with tools.")
+@click.option("--machine", "machine_name", default="agent", show_default=True, help="agent, autogpt, or module:attribute with a Table.")
+@click.option("--limit", "limits", multiple=True, metavar="NAME=FIGURE", help="One limit (none switches it off); may be repeated.")
+@click.option("--instructions", default="", help="What the model is told first.")
+@click.option("--code-mode", is_flag=True, help="Let the model answer with programs that call the tools.")
+@click.option("--yes", is_flag=True, help="Approve every call that asks for a person.")
+@click.option("--json", "as_json", is_flag=True, help="Print the answer as one JSON object.")
+@click.option("-q", "--quiet", is_flag=True, help="Do not show the run as it happens.")
+def command(
+    question: str,
+    model_name: str,
+    base_url: str | None,
+    tools_name: str,
+    machine_name: str,
+    limits: tuple[str, ...],
+    instructions: str,
+    code_mode: bool,
+    yes: bool,
+    as_json: bool,
+    quiet: bool,
+) -> int:
+    """Ask QUESTION (- reads it from stdin) of a model with tools.
+
+    The run is shown on stderr as it happens; the answer goes to stdout with
+    its stop reason. Without --tools the lab's warehouse is asked about, and
+    without --model a very small model that runs offline: it shows how a run
+    goes, not how clever one can be. Exit codes: 0 answered, 1 stopped.
+
+    \b
+    Examples:
+      fsm-agent ask "How many A-1001 are in stock in Seoul?"
+      fsm-agent ask "..." --model openai:gpt-5 --tools my_tools:TOOLS --json
+    """
+    from fsm_agent.agent import Agent
+    from fsm_agent.cli.machines import machine_of
+    from fsm_agent.code_mode import CodeMode
+
+    asked = sys.stdin.read() if question == "-" else question
+    machine = machine_of(machine_name, "agent", "autogpt")
+    agent = Agent(
+        _tools(tools_name),
+        model_named(model_name, base_url),
+        machine=machine.table,
+        limits=_limits(machine.limits or Limits(), limits),
+        instructions=instructions,
+        code_mode=CodeMode() if code_mode else None,
+    )
+    run = agent.start(asked)
+    answer = _drive(agent, run, quiet=quiet, yes=yes)
+    _print(answer, as_json=as_json)
+    return OK if answer.ok else SOME_FAILED
+
+
+def _tools(name: str) -> Any:
+    tools = attribute_named(name)
+    # A module may give a function that makes them, such as one that opens a connection first.
+    return [tools] if callable(tools) and not isinstance(tools, type) and hasattr(tools, "__code__") else tools
+
+
+def _limits(base: Limits, named: tuple[str, ...]) -> Limits:
+    fields = attrs.fields_dict(Limits)
+    changed: dict[str, Any] = {}
+    for entry in named:
+        name, equals, figure = entry.partition("=")
+        if name not in fields or not equals:
+            raise BuildError(f"--limit {entry!r:.60}: write NAME=FIGURE with one of {', '.join(fields)}")
+        try:
+            changed[name] = None if figure == "none" else float(figure) if "." in figure else int(figure)
+        except ValueError:
+            raise BuildError(f"--limit {entry!r:.60}: {figure!r:.40} is no number; write a number or none") from None
+    return attrs.evolve(base, **changed)
+
+
+def _drive(agent: Agent, run: Run, *, quiet: bool, yes: bool) -> Answer:
+    from fsm_agent.cli.live import Live
+
+    live = Live(run, quiet=quiet)
+    while True:
+        for event in agent.stream(run):
+            live.show(event)
+        answer = agent.answer(run)
+        if not answer.pending:
+            return answer
+        for one in answer.pending:
+            if one.kind != "approval" or not (yes or sys.stdin.isatty()):
+                return answer
+            if yes or click.confirm(f"Let {one.tool} run with {one.args}?", err=True):
+                agent.approve(run, one.call_id)
+            else:
+                agent.deny(run, one.call_id, "no")
+
+
+def _print(answer: Answer, *, as_json: bool) -> None:
+    if as_json:
+        from fsm_agent.cli.terminal import write_line
+
+        write_line(answer_json(answer), flush=True)
+        return
+    click.echo(answer.text)
+    reason = answer.stop_reason.value if answer.stop_reason is not None else "paused"
+    click.echo(f"[{answer.status.value}: {reason}]", err=True)
+
+
+def answer_json(answer: Answer) -> dict[str, Any]:
+    """The answer as plain data: everything but the run itself."""
+    return {
+        "status": answer.status.value,
+        "text": answer.text,
+        "stop_reason": answer.stop_reason.value if answer.stop_reason is not None else None,
+        "stop": str(answer.stop) if answer.stop is not None else None,
+        "evidence": [{"call": one.call_id, "tool": one.tool, "value": one.value} for one in answer.evidence],
+        "assumptions": list(answer.assumptions),
+        "unknowns": list(answer.unknowns),
+        "next_questions": list(answer.next_questions),
+        "citations": list(answer.citations),
+        "pending": [{"call": one.call_id, "kind": one.kind, "tool": one.tool, "args": one.args} for one in answer.pending],
+        "usage": answer.usage,
+        "path": list(answer.path),
+    }
