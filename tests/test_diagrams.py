@@ -24,6 +24,7 @@ from fsm_agent import adapter, diagrams
 from fsm_agent.cli.machines import breaker_table
 from fsm_agent.core._machine import Machine
 from fsm_agent.core.agent_table import AGENT
+from fsm_agent.core.autogpt_table import AUTOGPT
 from fsm_agent.core.errors import BuildError, TableError
 from fsm_agent.core.guards import Opaque
 from fsm_agent.core.table import Row, State, Table
@@ -43,7 +44,7 @@ HOSTILE = [
     *("0", "é", "e\u0301", "long " * 40),
 ]
 TABLES: dict[str, Table] = {"agent": AGENT, "desk": DESK, "naive": NAIVE, "breaker": breaker_table()}
-FILES = {"agent": AGENT, "lab-desk": DESK, "lab-naive": NAIVE, "breaker": breaker_table()}
+FILES = {"agent": AGENT, "autogpt": AUTOGPT, "lab-desk": DESK, "lab-naive": NAIVE, "breaker": breaker_table()}
 
 
 def chain(names: list[str]) -> Table:

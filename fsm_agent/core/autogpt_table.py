@@ -7,9 +7,8 @@ from fsm_agent.core.table import Row, State, Table
 
 AUTOGPT = Table(
     name="autogpt",
-    initial="normalize",
+    initial="plan",
     states=(
-        State("normalize", work="normalize"),
         State("plan", work="plan"),
         State("fetch", work="gather", tools=None),
         State("synth", work="synthesize"),
@@ -17,8 +16,7 @@ AUTOGPT = Table(
         State("done", work="answer"),
     ),
     rows=(
-        Row("normalize", "ready", "plan"),
-        Row("normalize", "rejected", "done"),
+        Row("plan", "rejected", "done"),
         Row("plan", "planned", "fetch"),
         Row("plan", "called", "plan", (within_limits,)),
         Row("plan", "called", "done"),

@@ -53,8 +53,8 @@ KINDS: Mapping[str, Kind] = {
         ),
         Kind(
             name="plan",
-            outcomes={"planned": ("turns",), "called": (), "failed": (), "stopped": ()},
-            about="asks the decider for a plan; no tool may be called",
+            outcomes={"rejected": (), "planned": ("turns",), "called": (), "failed": (), "stopped": ()},
+            about="checks the request and asks the decider for a plan",
         ),
         Kind(
             name="synthesize",

@@ -213,12 +213,17 @@ class Gather:
 
 
 class Plan:
-    """Ask the decider for a plan (seed 002): its text is kept as a note and is no answer; calls are refused by the gate."""
+    """Ask the decider for a plan (seed 002): its text is kept as a note and is no answer; calls are refused by the gate.
+
+    Where a machine begins with it, the request is normalized first.
+    """
 
     def __init__(self) -> None:
-        self._gather = Gather(answers=False)
+        self._normalize, self._gather = Normalize(), Gather(answers=False)
 
     def enter(self, setup: Setup, run: Run) -> str | None:
+        if run.steps == 1 and self._normalize.enter(setup, run) == "rejected":
+            return "rejected"
         return self._gather.enter(setup, run)
 
     def ask(self, setup: Setup, run: Run) -> Effect:
