@@ -7,8 +7,6 @@ import zlib
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, cast
 
-import attrs
-
 from fsm_agent.code_mode import CodeMode, Sandbox
 from fsm_agent.core.agent_table import AGENT
 from fsm_agent.core.answers import Answer, answer_of, paused_answer
@@ -27,12 +25,12 @@ from fsm_agent.core.table import Table
 from fsm_agent.core.tools import Toolset
 from fsm_agent.core.transcript import as_plain, is_messages, transcript
 from fsm_agent.core.typed_answer import typed_answer
-from fsm_agent.core.values import Policy
+from fsm_agent.core.values import Policy, StopReason
 from fsm_agent.core.work import WORK
 from fsm_agent.host.breaker import Breakers
 from fsm_agent.host.clock import Clock, SystemClock
 from fsm_agent.host.drivers import Driver
-from fsm_agent.host.fixes import Fix, check_callables, check_kinds, named_repairs
+from fsm_agent.host.fixes import Fix, check_callables, check_kinds, check_own, named_repairs
 from fsm_agent.host.guide import Guide
 from fsm_agent.host.hooks import Hooks
 from fsm_agent.host.memory import Memory
@@ -94,7 +92,8 @@ class Agent(People, Streams):
             check_callables(model=model)
         check_callables(normalizer=normalizer, verify=None if is_model(verify) else verify, close=close)
         check_kinds(limits=(limits, Limits), policy=(policy, Policy), machine=(machine, Table))
-        check_kinds(memory=(memory, Memory), clock=(clock, Clock))
+        check_kinds(memory=(memory, Memory), clock=(clock, Clock), code_mode=(code_mode, CodeMode))
+        check_own(work, effects)
         guide = Guide(strategy, hooks)
         box = toolset(tools)
         if code_mode is not None:
@@ -214,13 +213,15 @@ class Agent(People, Streams):
 
     def answer(self, run: Run) -> Answer:
         """The answer of a run that is over, or what a paused one waits for; raises RunError for one that has to be driven on."""
-        answer = answer_of(run)
+        value = None
+        if self.typed is not None and run.answer is not None and run.stop is not None and run.stop.reason is StopReason.ANSWERED:
+            value = self.typed.made(run.answer)
+        answer = answer_of(run, value, run)
         if answer is None and run.paused:
-            answer = paused_answer(run)
+            answer = paused_answer(run, run)
         if answer is None:
             raise RunError(f"run {run.id!r} stands still in state {run.state!r} without an answer; drive it on")
-        value = self.typed.made(run.answer) if self.typed is not None and answer.ok else answer.value
-        return attrs.evolve(answer, run=run, value=value)
+        return answer
 
 
 def _closer_of(decide: Any) -> Closer | None:

@@ -58,8 +58,8 @@ class Answer:
         return self.status is Status.OK
 
 
-def answer_of(run: Run) -> Answer | None:
-    """The run's answer, or None while it goes on."""
+def answer_of(run: Run, value: Any = None, whole: Run | None = None) -> Answer | None:
+    """The run's answer, or None while it goes on; `value` is a typed answer as it was built, `whole` the run to hand out with it."""
     stop = run.stop
     if stop is None or run.closing:
         return None
@@ -78,11 +78,12 @@ def answer_of(run: Run) -> Answer | None:
         usage=usage_of(run),
         path=tuple(run.path),
         finish_reason=run.finish,
-        value=run.answer,
+        value=run.answer if value is None else value,
+        run=whole,
     )
 
 
-def paused_answer(run: Run) -> Answer:
+def paused_answer(run: Run, whole: Run | None = None) -> Answer:
     """What can be said of a run that waits for people: whom it waits for, and what was found so far."""
     pending = pending_of(run)
     found = run.evidence()
@@ -98,6 +99,7 @@ def paused_answer(run: Run) -> Answer:
         path=tuple(run.path),
         finish_reason=run.finish,
         pending=pending,
+        run=whole,
     )
 
 

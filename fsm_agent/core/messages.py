@@ -20,6 +20,10 @@ class Role(StrEnum):
     TOOL = "tool"
 
 
+def _role(role: Role | str) -> Role:
+    return role if type(role) is Role else Role(role)
+
+
 # Made at every turn, and frozen records without slots are made three times as fast.
 @attrs.frozen(kw_only=True, slots=False)
 class Message:
@@ -29,7 +33,7 @@ class Message:
     which, `text` is its result, and `error` the stable word where it failed.
     """
 
-    role: Role = attrs.field(converter=Role)
+    role: Role = attrs.field(converter=_role)
     text: str = ""
     calls: tuple[ToolCall, ...] = ()
     call_id: str = ""

@@ -3,18 +3,27 @@
 The program is itself a call of the turn. It stands still at each call that it makes, as a snapshot in the run, so that it can
 be saved, paused and resumed there like anything else. It has no effect of its own, so it is never begun in the sense that a
 body is: what is lost of it is run again from its last snapshot.
+
+A tripwire that ordinary calls reach within a turn is looked at when the turn is over. A program decides between its calls,
+so it is ended at the n-th instead.
 """
 
 from __future__ import annotations
 
+from collections import Counter
+
 from fsm_agent.core.effects import RunProgram
 from fsm_agent.core.errors import WrongEvent
-from fsm_agent.core.events import ProgramCalled
+from fsm_agent.core.events import CallEvent, ProgramCalled
 from fsm_agent.core.gate import Toolbox, refuse
+from fsm_agent.core.keys import observation_key
 from fsm_agent.core.plain import short, storable
+from fsm_agent.core.redact import without_secrets
+from fsm_agent.core.results import says_nothing
 from fsm_agent.core.run import Call, Program, Run
-from fsm_agent.core.turn import waiting_for
-from fsm_agent.core.values import Policy
+from fsm_agent.core.tools import Tool
+from fsm_agent.core.turn import next_batch, settle, waiting_for
+from fsm_agent.core.values import Policy, ResultClass, StopReason
 
 PROGRAM = "program"
 
@@ -34,38 +43,119 @@ def program_step(run: Run, call: Call) -> RunProgram:
     return RunProgram(run, call, program.snapshot, program.printed, made)
 
 
-def open_program_call(run: Run, policy: Policy, event: ProgramCalled) -> Call | None:
-    """Open the call that a program makes; None where it has made too many, and is refused itself."""
-    call = next((one for one in run.open_calls if one.id == event.call_id and one.ok is None), None)
-    made = waiting_for(run)
-    if call is None or (made is not None and made.ok is None):
+def open_program_call(run: Run, box: Toolbox, policy: Policy, event: ProgramCalled) -> Call | None:
+    """Open the call that a program makes, to be passed through the gate; None where the program is ended instead.
+
+    A program is ended that has made too many calls or has reached a tripwire. Raises WrongEvent, the run unchanged, where it is
+    not this program's turn.
+    """
+    batch = next_batch(run, box)
+    if len(batch) != 1 or batch[0].id != event.call_id or not is_program(box, batch[0]):
         raise WrongEvent(f"run {run.id!r} has no program {short(event.call_id, 60)} that is running")
-    asked = run.program.asked if run.program is not None and run.program.call_id == call.id else 0
-    if asked >= policy.program_calls:
-        run.program = None
-        refuse(run, call, "refused:budget:program_calls", f"a program may make {policy.program_calls} calls")
+    call = batch[0]
+    program = run.program if run.program is not None and run.program.call_id == call.id else Program(call_id=call.id)
+    # The journal keeps what the run keeps.
+    event.args = args = storable(event.args)
+    if program.asked >= policy.program_calls:
+        _end(run, call, "refused:budget:program_calls", f"a program may make {policy.program_calls} calls")
         return None
-    number = asked + 1
+    if (reason := _tripped(run, box)) is not None:
+        _end(run, call, f"skipped:{reason.value}", "the program was ended where the run is going to be")
+        return None
+    number = program.asked + 1
     while (name := f"{call.id}.{number}") in run.call_ids:
         number += 1
     run.call_ids[name] = True
     run.emitted_calls += 1
-    made = Call(
-        id=name, tool=event.tool if isinstance(event.tool, str) else "", args=storable(event.args), turn=call.turn, parent=call.id
-    )
+    made = Call(id=name, tool=event.tool if isinstance(event.tool, str) else "", args=args, turn=call.turn, parent=call.id)
     run.open_calls.append(made)
-    run.program = Program(
-        call_id=call.id, snapshot=event.snapshot, printed=event.printed, waits_for=name, asked=asked + 1
-    )
+    tool = box.get(made.tool)
+    if tool is not None and (why := _unfit(tool)):
+        event.args = made.args = without_secrets(args, tool.secret)
+        refuse(run, made, "refused:not_allowed", why)
+    program.snapshot, program.printed, program.waits_for = event.snapshot, event.printed, name
+    program.asked += 1
+    run.program = program
     return made
 
 
-def stop_program(run: Run) -> None:
-    """End an open program once a guard of the run is closed: it would only be refused from here on."""
+def settle_call(run: Run, box: Toolbox, event: CallEvent, explain: bool) -> Call | None:
+    """`settle`, also for a program; raises WrongEvent, the run unchanged, for the end of one that waits for a call it made.
+
+    Where a program stood is forgotten with its end: one that is repaired begins anew.
+    """
     program = run.program
-    if program is None or not run.closed:
+    if program is None:
+        return settle(run, box, event, explain)
+    made = waiting_for(run)
+    if made is not None and made.ok is None and program.call_id == event.call_id:
+        raise WrongEvent(f"the program {short(event.call_id, 60)} of run {run.id!r} waits for its call {made.id!r}")
+    call = settle(run, box, event, explain)
+    if call is not None and call.id == program.call_id:
+        run.program = None
+    return call
+
+
+def tend_program(run: Run) -> None:
+    """End the open program once the run is stopping; a resume takes it up again where it stands.
+
+    The call that it waits for shares no other call's run: that one is behind the program, and waits for it.
+    """
+    program = run.program
+    if program is None:
+        return
+    made = waiting_for(run)
+    if made is not None:
+        made.leader = ""
+    reason = run.closed[0].reason if run.closed else run.stopping
+    if reason is None:
         return
     for call in run.open_calls:
         if call.id == program.call_id and call.ok is None:
-            refuse(run, call, f"skipped:{run.closed[0].reason.value}", "the program was stopped where the run was")
-            run.program = None
+            refuse(run, call, f"skipped:{reason.value}", "the program was stopped where the run was")
+
+
+def _end(run: Run, call: Call, error: str, detail: str) -> None:
+    run.program = None
+    refuse(run, call, error, detail)
+
+
+def _unfit(tool: Tool) -> str:
+    """Why no program may call this tool, or an empty text."""
+    if tool.where == PROGRAM:
+        return "a program cannot run another one; call the tools themselves"
+    if tool.secret:
+        return f"{tool.name} takes secrets, which the text of a program would keep; call it outside of a program"
+    return ""
+
+
+def _tripped(run: Run, box: Toolbox) -> StopReason | None:
+    """The tripwire that the results of this turn have reached, counted as they will be when the turn is over."""
+    limits = run.limits
+    fresh = [call for call in run.open_calls if call.ok is not None and not (call.counted or call.leader)]
+    errors = sum(call.error.startswith(_FAILED) and call.error != "result:empty" for call in fresh)
+    bad = sum(call.error.startswith("args:") for call in fresh)
+    empty: Counter[str] = Counter()
+    seen: Counter[str] = Counter()
+    for call in fresh:
+        tool = box.get(call.tool)
+        empty_ok = tool is not None and tool.empty_ok
+        if call.result_class is ResultClass.EMPTY and not empty_ok:
+            empty[call.intent or call.tool] += 1
+        exempt = tool is not None and (tool.polling or tool.constant)
+        if call.ok and limits.max_same_observation is not None and not exempt and not (empty_ok and says_nothing(call.value)):
+            seen[observation_key(call.value)] += 1
+    reached = (
+        (StopReason.MAX_TOOL_ERRORS, limits.max_tool_errors, run.tool_errors + errors),
+        (StopReason.MAX_BAD_ARGUMENTS, limits.max_bad_arguments, run.bad_arguments + bad),
+        (StopReason.EMPTY_RESULTS, limits.max_empty_results, max((run.empties.get(k, 0) + n for k, n in empty.items()), default=0)),
+        (
+            StopReason.REPEATED_OBSERVATION,
+            limits.max_same_observation,
+            max((run.observations.get(k, 0) + n for k, n in seen.items()), default=0),
+        ),
+    )
+    return next((reason for reason, most, count in reached if most is not None and count >= most), None)
+
+
+_FAILED = ("raised:", "result:", "unknown_outcome")

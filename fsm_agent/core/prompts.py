@@ -6,10 +6,13 @@ agent policy and the task policy of seed 001, the verifier of seed 002.
 
 from __future__ import annotations
 
+import builtins
+import keyword
 from collections.abc import Collection, Sequence
 from typing import Any
 
 from fsm_agent.core.limits import Limits
+from fsm_agent.core.messages import Message, Role
 from fsm_agent.core.plain import cut, dumps, storable
 from fsm_agent.core.run import Call, Run
 from fsm_agent.core.tools import Tool
@@ -17,6 +20,7 @@ from fsm_agent.core.values import Policy, ResultClass
 
 _PIECE = 300
 _LAST = 5
+_SHORT = 80
 
 
 def stop_contract(limits: Limits, policy: Policy) -> str:
@@ -106,12 +110,20 @@ def synthesis_prompt(run: Run) -> str:
     return "\n".join([*lines, *(f"- {call.id} {call.tool}: {_piece(call.value)}" for call in run.evidence()[-50:])])
 
 
-def state_summary(run: Run) -> str:
-    """One short paragraph after each tool result (seed 001): what is left, what is known, what failed."""
-    known = [f"{call.tool}: {_piece(call.value, 80)}" for call in run.evidence_tail(_LAST)]
-    failed = [f"{call.tool}: {call.error}" for call in run.calls[-_LAST:] if call.error]
-    parts = [f"Left: {_left(run)}."]
-    parts.append(f"Known: {'; '.join(known)}." if known else "Known: nothing yet.")
+def state_summary(run: Run, messages: Sequence[Message]) -> str:
+    """One short paragraph after each tool result (seed 001): what is left, what is known, what failed.
+
+    `messages` is the run's history; its last results are what is known.
+    """
+    known: list[str] = []
+    failed: list[str] = []
+    for message in messages[-2 * _LAST :]:
+        if message.role is Role.TOOL:
+            if message.error:
+                failed.append(f"{message.tool}: {message.error}")
+            else:
+                known.append(f"{message.tool}: {message.text if len(message.text) <= _SHORT else cut(message.text, _SHORT)}")
+    parts = [f"Left: {_left(run)}.", f"Known: {'; '.join(known)}." if known else "Known: nothing yet."]
     if failed:
         parts.append(f"Failed: {'; '.join(failed)}.")
     return " ".join(parts)
@@ -120,25 +132,32 @@ def state_summary(run: Run) -> str:
 def left_of(run: Run) -> dict[str, float | None]:
     """What is left of the run's budgets, by the limit's name; None where there is no limit."""
     limits = run.limits
-    used = {
-        "max_turns": run.turns,
-        "max_tool_calls": run.tool_calls,
-        "max_steps": run.steps,
-        "max_tokens": run.tokens,
-        "max_cost": run.cost,
-        "deadline_s": run.spent_s,
+    return {
+        "max_turns": _rest(limits.max_turns, run.turns),
+        "max_tool_calls": _rest(limits.max_tool_calls, run.tool_calls),
+        "max_steps": _rest(limits.max_steps, run.steps),
+        "max_tokens": _rest(limits.max_tokens, run.tokens),
+        "max_cost": _rest(limits.max_cost, run.cost),
+        "deadline_s": _rest(limits.deadline_s, run.spent_s),
     }
-    return {name: _rest(getattr(limits, name), spent) for name, spent in used.items()}
 
 
 def _rest(limit: float | None, spent: float) -> float | None:
-    return None if limit is None else max(0, limit - spent)
+    return None if limit is None else limit - spent if limit > spent else 0
 
 
 def _left(run: Run) -> str:
-    left = left_of(run)
-    words = {"max_tool_calls": "calls", "max_turns": "turns", "deadline_s": "seconds", "max_tokens": "tokens", "max_cost": "cost"}
-    said = [f"{rest:.4g} {word}" for name, word in words.items() if (rest := left[name]) is not None]
+    limits, said = run.limits, []
+    if limits.max_tool_calls is not None:
+        said.append(f"{_rest(limits.max_tool_calls, run.tool_calls)} calls")
+    if limits.max_turns is not None:
+        said.append(f"{_rest(limits.max_turns, run.turns)} turns")
+    if limits.deadline_s is not None:
+        said.append(f"{_rest(limits.deadline_s, run.spent_s):.4g} seconds")
+    if limits.max_tokens is not None:
+        said.append(f"{_rest(limits.max_tokens, run.tokens)} tokens")
+    if limits.max_cost is not None:
+        said.append(f"{_rest(limits.max_cost, run.cost):.4g} cost")
     return ", ".join(said) or "no limit"
 
 
@@ -201,18 +220,27 @@ def _text(value: object) -> str:
 
 
 def stubs(tools: Sequence[Tool]) -> str:
-    """The tools as Python signatures, for the model that writes the program."""
-    return "\n".join(_stub(tool) for tool in tools)
+    """The tools as Python signatures, for the model that writes the program; those that no program can call are left out."""
+    return "\n".join(_stub(tool) for tool in tools if _is_name(tool.name) and not (tool.secret or tool.where == "program"))
 
 
 def _stub(tool: Tool) -> str:
     schema = tool.args.json_schema() if tool.args is not None else {}
     required = schema.get("required", ())
-    parts = [
-        f"{name}: {_type(part)}" + ("" if name in required else " = ...") for name, part in schema.get("properties", {}).items()
-    ]
-    about = f"  # {tool.description.splitlines()[0]}" if tool.description else ""
+    given = [(name, _type(part), name in required) for name, part in schema.get("properties", {}).items()]
+    parts = [f"{name}: {kind}" + ("" if needed else " = ...") for name, kind, needed in given if _is_word(name)]
+    parts += [f"**{{{name!r}: {kind}}}" for name, kind, _ in given if not _is_word(name)]
+    about = f"  # {tool.description.splitlines()[0]}" if tool.description.strip() else ""
     return f"def {tool.name}({', '.join(parts)}): ...{about}"
+
+
+def _is_word(name: str) -> bool:
+    return name.isidentifier() and not keyword.iskeyword(name)
+
+
+def _is_name(name: str) -> bool:
+    # A built-in function of the same name would be called instead.
+    return _is_word(name) and not hasattr(builtins, name)
 
 
 def _type(part: Any) -> str:

@@ -221,8 +221,3 @@ class Run:
         """The calls whose results count as found: successful, not empty, some progress."""
         nothing = (ResultClass.EMPTY, ResultClass.NO_PROGRESS)
         return [call for call in self.calls if call.ok and call.result_class not in nothing]
-
-    def evidence_tail(self, most: int) -> list[Call]:
-        """The last pieces of evidence, at most so many of the last ten times as many calls."""
-        nothing = (ResultClass.EMPTY, ResultClass.NO_PROGRESS)
-        return [call for call in self.calls[-10 * most :] if call.ok and call.result_class not in nothing][-most:]

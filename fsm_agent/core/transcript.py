@@ -13,7 +13,7 @@ import attrs
 from fsm_agent.core.events import Decided, Judged, Superseded
 from fsm_agent.core.gate import Toolbox
 from fsm_agent.core.messages import Message, Role
-from fsm_agent.core.plain import dumps, storable
+from fsm_agent.core.plain import cut, dumps, storable
 from fsm_agent.core.run import Call, Run
 from fsm_agent.core.trace import result_text
 from fsm_agent.core.values import ToolCall
@@ -21,6 +21,9 @@ from fsm_agent.core.values import ToolCall
 # What a call is shown as that names no tool.
 NO_NAME = "unknown"
 _VERIFIER = "verify-"
+# Of a program that has failed, so many of its last calls are told, in so many characters each.
+_MOST_TOLD = 20
+_LONGEST_TOLD = 200
 
 
 @attrs.define
@@ -33,6 +36,7 @@ class _Reader:
     calls: int = 0
     resumed: int = 0
     by_turn: dict[int, list[Call]] = attrs.field(factory=dict)
+    made: dict[str, list[Call]] = attrs.field(factory=dict)
     verifier: list[Call] = attrs.field(factory=list)
 
 
@@ -118,7 +122,8 @@ def _mended(messages: list[Message]) -> list[Message]:
 def _read(reader: _Reader, run: Run, box: Toolbox) -> None:
     for call in run.calls[reader.calls :]:
         if call.parent:
-            # The model asked for the program; what that called is part of its result.
+            # The model asked for the program; what that called is part of its result, or of the reason why it has none.
+            reader.made.setdefault(call.parent, []).append(call)
             continue
         if call.id.startswith(_VERIFIER):
             reader.verifier.append(call)
@@ -175,9 +180,17 @@ def _results(reader: _Reader, box: Toolbox, calls: list[Call]) -> None:
         text = result_text(call, box)
         if call.edited is not None:
             text = f"(a person changed the arguments to {dumps(call.args)}) {text}"
+        made = reader.made.pop(call.id, None)
+        if made and not call.ok:
+            text = "\n".join([text, "What the program called before that:", *(_told(one, box) for one in made[-_MOST_TOLD:])])
         reader.messages.append(
             Message(role=Role.TOOL, text=text, call_id=call.id, tool=call.tool or NO_NAME, error="" if call.ok else call.error)
         )
+
+
+def _told(call: Call, box: Toolbox) -> str:
+    """One line about a call that a program made."""
+    return cut(f"- {call.tool or NO_NAME} {dumps(storable(call.args))}: {result_text(call, box)}", _LONGEST_TOLD)
 
 
 def _next(reader: _Reader, run: Run, kind: type[Any]) -> Any:

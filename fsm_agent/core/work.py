@@ -36,13 +36,13 @@ from fsm_agent.core.gate import admit_turn, allowed_now, refuse
 from fsm_agent.core.guards import time_left
 from fsm_agent.core.holding import ask_held, is_people_event, may_settle, release, tell_held
 from fsm_agent.core.plain import short
-from fsm_agent.core.programs import is_program, open_program_call, program_step, stop_program
+from fsm_agent.core.programs import is_program, open_program_call, program_step, settle_call, tend_program
 from fsm_agent.core.proposal import accept, open_calls, reject, spend
 from fsm_agent.core.repairing import apply_repairs, plan_repairs
 from fsm_agent.core.run import Call, Run
 from fsm_agent.core.setup import Setup, Work
 from fsm_agent.core.stops import closed_guard
-from fsm_agent.core.turn import fold, next_batch, settle, share_results, waits_until
+from fsm_agent.core.turn import fold, next_batch, share_results, waits_until
 from fsm_agent.core.values import Judgement, ResultClass, StopReason, ToolCall
 from fsm_agent.core.verifying import missing_evidence
 from fsm_agent.core.writing import Answer, Synthesize
@@ -141,7 +141,7 @@ class CallOnly:
             return None
         if kind in _CALL_EVENTS:
             answer = cast(CallEvent, event)
-            call = settle(run, setup.box, answer, setup.policy.redecide)
+            call = settle_call(run, setup.box, answer, setup.policy.redecide)
             if call is None:
                 raise WrongEvent(f"run {run.id!r} has no open call {answer.call_id!r}; it waits for {_waiting(run)}")
             if call.ok is None or call.result_class is ResultClass.FATAL:
@@ -149,8 +149,8 @@ class CallOnly:
             return self._after(setup, run)
         if kind is Waited:
             return self._after(setup, run)
-        if isinstance(event, ProgramCalled):
-            if open_program_call(run, setup.policy, event) is not None:
+        if isinstance(event, ProgramCalled) and setup.runs_programs:
+            if open_program_call(run, setup.box, setup.policy, event) is not None:
                 admit_turn(run, setup.box, setup.allowed[run.state], setup.policy, setup.checks)
             return self._after(setup, run)
         raise unexpected(run, event, "the results of calls")
@@ -159,7 +159,7 @@ class CallOnly:
         if is_people_event(event):
             tell_held(run, setup.box, setup.policy, event)
         elif type(event) in _CALL_EVENTS and may_settle(run, cast(CallEvent, event)):
-            call = settle(run, setup.box, cast(CallEvent, event), setup.policy.redecide)
+            call = settle_call(run, setup.box, cast(CallEvent, event), setup.policy.redecide)
             if call is not None:
                 call.awaits = ""
         else:
@@ -172,7 +172,7 @@ class CallOnly:
         if run.closed or run.limits.deadline_s is not None:
             skip_late(run)
         if run.program is not None:
-            stop_program(run)
+            tend_program(run)
         calls = run.open_calls
         failed = False
         for call in calls:

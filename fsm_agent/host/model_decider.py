@@ -7,10 +7,11 @@ from typing import Any
 
 from fsm_agent.core import prompts
 from fsm_agent.core.effects import Compose, Decide, Judge
+from fsm_agent.core.limits import Limits
 from fsm_agent.core.messages import Message, Purpose, Role, ToolOffer
 from fsm_agent.core.run import Run
 from fsm_agent.core.setup import Setup
-from fsm_agent.core.tools import Tool
+from fsm_agent.core.tools import Tool, Toolset
 from fsm_agent.core.transcript import transcript
 from fsm_agent.host.bodies import is_async
 from fsm_agent.host.model import Model, ModelRequest
@@ -31,23 +32,23 @@ class ModelDecider:
     ) -> None:
         self.model, self.setup, self.instructions, self.policy, self.schema = model, setup, instructions, policy, schema
         self.needs_loop = is_async(model.reply)
-        # What was made once is not made again: offers by the tool they show, texts by limits, state and tools.
-        self._offers: dict[str, tuple[Tool, ToolOffer]] = {}
-        self._texts: dict[tuple[Any, ...], str] = {}
+        # What was made once is not made again: offers by the names they are for, texts by limits, state and names.
+        self._offered: dict[tuple[str, ...], tuple[ToolOffer, ...]] = {}
+        self._texts: dict[tuple[Any, ...], tuple[Limits, str]] = {}
 
     def __call__(self, effect: Decide) -> Any:
         """The model's next decision, or an awaitable of it."""
         run = effect.run
+        messages = transcript(run, self.setup.box)
         return self.model.reply(
             ModelRequest(
                 run_id=run.id,
                 state=run.state,
-                purpose=Purpose.DECIDE,
                 instructions=self._instructions(run, effect.tools),
-                messages=transcript(run, self.setup.box),
-                tools=tuple([offer for name in effect.tools if (offer := self._offer(name, effect.tools)) is not None]),
+                messages=messages,
+                tools=self._offers(effect.tools),
                 schema=self.schema,
-                summary=prompts.state_summary(run) if run.calls else "",
+                summary=prompts.state_summary(run, messages) if run.calls else "",
                 left=prompts.left_of(run),
                 seconds_left=_seconds_left(run, run.limits.work_until_s),
                 attempt=run.failed_requests + 1,
@@ -77,17 +78,26 @@ class ModelDecider:
     def _instructions(self, run: Run, tools: tuple[str, ...]) -> str:
         if not self.policy:
             return self.instructions
-        key: tuple[Any, ...] = (run.limits, run.state, tools)
-        try:
-            made = self._texts.get(key)
-        except TypeError:
-            key, made = (id(run.limits), run.state, tools), None
-        if made is None:
-            rules = prompts.agent_policy(run.limits, self.setup.policy, tools, run.state)
-            made = f"{self.instructions}\n\n{rules}".strip()
-            if len(self._texts) >= _MOST_TEXTS:
-                self._texts.clear()
-            self._texts[key] = made
+        limits = run.limits
+        known = self._texts.get((id(limits), run.state, tools))
+        # An id may be another object's by now; the one that it was made for is kept beside the text.
+        if known is not None and known[0] is limits:
+            return known[1]
+        rules = prompts.agent_policy(limits, self.setup.policy, tools, run.state)
+        made = f"{self.instructions}\n\n{rules}".strip()
+        if len(self._texts) >= _MOST_KNOWN:
+            self._texts.clear()
+        self._texts[id(limits), run.state, tools] = (limits, made)
+        return made
+
+    def _offers(self, names: tuple[str, ...]) -> tuple[ToolOffer, ...]:
+        fixed = type(self.setup.box) is Toolset
+        known = self._offered.get(names) if fixed else None
+        if known is not None:
+            return known
+        made = tuple([offer for name in names if (offer := self._offer(name, names)) is not None])
+        if fixed and len(self._offered) < _MOST_KNOWN:
+            self._offered[names] = made
         return made
 
     def _offer(self, name: str, names: tuple[str, ...]) -> ToolOffer | None:
@@ -96,12 +106,8 @@ class ModelDecider:
             return None
         if tool.where == "program":
             return self._program_offer(tool, names)
-        known = self._offers.get(name)
-        if known is None or known[0] is not tool:
-            schema = tool.args.json_schema() if tool.args is not None else _ANY_OBJECT
-            known = self._offers[name] = (tool, ToolOffer(name=name, description=tool.description, schema=schema))
-        return known[1]
-
+        schema = tool.args.json_schema() if tool.args is not None else _ANY_OBJECT
+        return ToolOffer(name=name, description=tool.description, schema=schema)
 
     def _program_offer(self, tool: Tool, names: tuple[str, ...]) -> ToolOffer:
         """The tool for programs, with what a program may call now."""
@@ -143,7 +149,7 @@ def _seconds_left(run: Run, until: float | None) -> float | None:
     return None if until is None else max(0.0, until - run.spent_s)
 
 
-_MOST_TEXTS = 256
+_MOST_KNOWN = 256
 VERDICT: Mapping[str, Any] = {
     "type": "object",
     "properties": {
