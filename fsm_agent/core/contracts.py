@@ -160,7 +160,8 @@ def in_argument_order(found: Iterable[Broken], names: Iterable[str]) -> list[Bro
 
 def _fault(reason: str, one: Broken) -> Fault:
     kind, path, rule, value = one
-    got = "nothing" if kind == "missing" else describe(value)
+    # What an unknown key holds says nothing of what would be right, and may be taken for an example.
+    got = "nothing" if kind == "missing" else "" if kind == "extra" else describe(value)
     return Fault(reason=reason, path=path, expected=expected(kind, rule), got=got)
 
 

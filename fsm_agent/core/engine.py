@@ -23,6 +23,7 @@ from fsm_agent.core.work import begin
 
 # Ends that need no raise: whoever stopped the run, or failed it, may let it go on.
 _MAY_GO_ON = (StopReason.CANCELLED, StopReason.MODEL_ERROR)
+_CALLING = ("call", "gather", "plan")
 
 
 @attrs.frozen(eq=False)
@@ -154,10 +155,11 @@ class Engine:
         run.limits = limits
         run.trace.append(("resumed", run.spent_s, run.id, None))
         run.resumed += 1
+        run.failed_requests = 0
         run.stop, run.stopping, run.closed, run.closing_text, run.note = None, None, [], "", ""
         self.setup.machine.rewind(run, stop.state)
-        self._reopen(run, stop)
-        outcome = stop.outcome or self._enter(run)
+        cut_off = self._reopen(run, stop)
+        outcome = self._enter(run) if cut_off or not stop.outcome else stop.outcome
         if outcome is not None:
             self._advance(run, outcome)
 
@@ -174,18 +176,20 @@ class Engine:
         run.journal.append((run.spent_s, Resumed(limits, run.limits)))
         run.limits = limits
 
-    def _reopen(self, run: Run, stop: Stop) -> None:
-        """Take up again the calls of the last turn: those a repair was due for, or those that were cut off."""
+    def _reopen(self, run: Run, stop: Stop) -> bool:
+        """Take up again the calls of the last turn: those that were cut off (then true), or those a repair was due for."""
         last = run.calls[-1].turn if run.calls else 0
         turn = [call for call in run.calls if call.turn == last]
-        cut_off = [] if stop.outcome else [call for call in turn if self._may_begin_again(call, stop)]
+        calls_here = self.setup.table.state(stop.state).work in _CALLING
+        cut_off = [call for call in turn if self._may_begin_again(call, stop)] if calls_here else []
         if not cut_off and not (stop.outcome == "failed" and run.repair_due):
-            return
+            return False
         run.calls = [call for call in run.calls if call.turn != last]
         run.open_calls = turn
         for call in cut_off:
             call.ok, call.error, call.detail, call.counted, call.started = None, "", "", False, False
         run.held = sum(call.ok is None and bool(call.awaits) for call in turn)
+        return bool(cut_off)
 
     def _may_begin_again(self, call: Call, stop: Stop) -> bool:
         """Whether the stop alone kept a call from its result, and a body of it that had begun may be begun again."""

@@ -29,6 +29,7 @@ class DecisionFailed:
     message: str = ""
     kind: str = "error"
     retry_after_s: float | None = None
+    usage: Usage | None = None
 
 
 @attrs.define(slots=True)

@@ -88,7 +88,7 @@ def _admit(
     if tool.secret:
         call.secret = tuple(sorted(tool.secret))
         if run.replaying:
-            fault = _first_open_fault(tool, args, fault)
+            fault = first_open_fault(tool, args, fault)
     if fault:
         # What would have worked is for whoever decides again; where nobody does, the reason alone is enough.
         detail = fault_list(tool, args) if policy.redecide else ""
@@ -145,7 +145,7 @@ def _menu(run: Run, box: Toolbox, allowed: Collection[str] | None, policy: Polic
     return f"tools allowed in state {run.state}: {', '.join(allowed_now(run, box, allowed)) or 'none'}"
 
 
-def _first_open_fault(tool: Tool, args: Any, fault: str) -> str:
+def first_open_fault(tool: Tool, args: Any, fault: str) -> str:
     """The first fault that is not a seal's: where a secret was, its seal keeps any contract, so that a replay goes alike."""
     if not isinstance(args, Mapping) or tool.args is None or not any(is_sealed(args.get(name)) for name in tool.secret):
         return fault
@@ -257,7 +257,7 @@ def share(run: Run, box: Toolbox) -> None:
             # What was read before this call may be different after it.
             leaders.clear()
             continue
-        if tool.polling:
+        if tool.polling or tool.cache_ttl_s == 0:
             continue
         leader = leaders.setdefault(call_key(call.tool, _same_args(run, tool, call.args)), call.id)
         call.leader = "" if leader == call.id else leader

@@ -25,7 +25,7 @@ from fsm_agent.core.events import (
     Skipped,
     Superseded,
 )
-from fsm_agent.core.gate import Toolbox, call_fault, fault_list, refuse, same_key, share
+from fsm_agent.core.gate import Toolbox, call_fault, fault_list, first_open_fault, refuse, same_key, share
 from fsm_agent.core.keys import call_key
 from fsm_agent.core.plain import short, storable
 from fsm_agent.core.run import Call, Run
@@ -64,6 +64,8 @@ def may_settle(run: Run, event: CallEvent) -> bool:
 def tell_held(run: Run, box: Toolbox, policy: Policy, event: Event) -> None:
     """Fold in one word about held calls; raises WrongEvent where no call waits for it."""
     if isinstance(event, Paused):
+        if any(call.awaits == CHECK for call in held_calls(run)):
+            raise WrongEvent(f"run {run.id!r} was told Paused and waits for checks first; tell Checked or Skipped")
         _pause(run, event)
     elif isinstance(event, Superseded):
         for call in run.open_calls:
@@ -124,6 +126,8 @@ def _edit(run: Run, tool: Tool | None, call: Call, args: Any) -> None:
         return
     call.key = same_key(run, tool, call.args)
     fault = call_fault(tool, call.args)
+    if tool.secret and run.replaying:
+        fault = first_open_fault(tool, call.args, fault)
     if fault:
         refuse(run, call, f"args:{fault}", fault_list(tool, call.args))
 
@@ -133,8 +137,9 @@ def _deny(run: Run, policy: Policy, call: Call, reason: Any) -> None:
     refuse(run, call, f"denied:{reason.strip()[:300]}" if why else "denied", "a person did not let the call run")
     if policy.on_denied == "stop":
         run.stopping, run.note = StopReason.DENIED, f"the call {call.id} of {call.tool} was denied{why and ': '}{why}"
-        for other in held_calls(run):
-            refuse(run, other, "skipped:denied", "a call of the turn was denied")
+        for other in run.open_calls:
+            if other.ok is None:
+                refuse(run, other, "skipped:denied", "a call of the turn was denied")
 
 
 def _waiting(run: Run, call_id: Any, awaits: str) -> Call:

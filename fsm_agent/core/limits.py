@@ -15,7 +15,7 @@ _LARGEST = sys.float_info.max
 
 
 # The key of a mapping of tool to number under which every other tool stands.
-_OTHERS = "*"
+OTHERS = "*"
 
 
 def _whole(least: int) -> Any:
@@ -102,7 +102,7 @@ class Limits:
     def for_tool(self, tool: str) -> int | None:
         """How many admitted calls one tool may have, or None."""
         figure = self.max_same_tool_calls
-        return figure.get(tool, figure.get(_OTHERS)) if isinstance(figure, Mapping) else figure
+        return figure.get(tool, figure.get(OTHERS)) if isinstance(figure, Mapping) else figure
 
     @classmethod
     def off(cls, **named: Any) -> Limits:
@@ -154,7 +154,7 @@ class Limits:
         new = attrs.evolve(self, **merged)
         for name in merged:
             if name == "max_same_tool_calls":
-                for tool in {_OTHERS, *_tools(self), *_tools(new)}:
+                for tool in {OTHERS, *_tools(self), *_tools(new)}:
                     _refuse_lower(name, self.for_tool(tool), new.for_tool(tool))
             elif name not in ("min_evidence", "reserve_s"):
                 _refuse_lower(name, getattr(self, name), getattr(new, name))
@@ -164,7 +164,7 @@ class Limits:
         if not isinstance(value, Mapping):
             return value
         before = self.max_same_tool_calls
-        return {**(before if isinstance(before, Mapping) else {_OTHERS: before}), **value}
+        return {**(before if isinstance(before, Mapping) else {OTHERS: before}), **value}
 
 
 def _tools(limits: Limits) -> Iterable[str]:

@@ -11,7 +11,7 @@ import keyword
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from fsm_agent.core.limits import Limits
+from fsm_agent.core.limits import OTHERS, Limits
 from fsm_agent.core.messages import Message, Role
 from fsm_agent.core.plain import cut, dumps, storable
 from fsm_agent.core.run import Call, Run
@@ -172,8 +172,11 @@ def _hard_limits(limits: Limits) -> list[str]:
     if isinstance(limits.max_same_tool_calls, int):
         lines.append(f"Calls of one tool: {limits.max_same_tool_calls}")
     elif limits.max_same_tool_calls:
-        most = (f"{tool}: {figure}" for tool, figure in limits.max_same_tool_calls.items() if figure is not None)
-        lines.append(f"Calls of one tool: {', '.join(most)}")
+        named = {"any other" if tool == OTHERS else tool: figure for tool, figure in limits.max_same_tool_calls.items()}
+        most = [f"{tool}: {figure}" for tool, figure in named.items() if figure is not None]
+        lines += [f"Calls of one tool: {', '.join(most)}"] if most else []
+    if limits.stop_after_tool_calls is not None:
+        lines.append(f"Tool calls asked for after which no turn begins: {limits.stop_after_tool_calls}")
     if limits.deadline_s is not None:
         lines.append(f"Time: {limits.deadline_s:g} s")
     return lines
@@ -185,9 +188,9 @@ def _same_call(limits: Limits, policy: Policy) -> str:
         return "Do not repeat a call with the same arguments unless its result can have changed."
     if most is None:
         return f"Do not repeat any of the last {limits.dedup_window} calls with the same arguments."
-    if most == 1 or policy.duplicates == "first":
-        return "Do not call the same tool with the same arguments more than once."
-    return f"Do not call the same tool with the same arguments more than {most} times."
+    often = "once" if most == 1 or policy.duplicates == "first" else f"{most} times"
+    among = f" among the last {limits.dedup_window} calls" if limits.dedup_window is not None else ""
+    return f"Do not call the same tool with the same arguments more than {often}{among}."
 
 
 def _stop_conditions(limits: Limits) -> list[str]:

@@ -43,6 +43,7 @@ def accept(run: Run, decision: Decision, policy: Policy, box: Toolbox, typed: Ty
             usable += bool(call.tool) and isinstance(call.tool, str)
         emitted = len(calls)
     except (TypeError, AttributeError):
+        run.trace.append(("decision", run.spent_s, str(run.turns), 0))
         return malformed(run, "the calls of the decision are no calls", StopReason.INVALID_DECISION)
     run.trace.append(("decision", run.spent_s, str(run.turns), emitted))
     run.emitted_calls += emitted
@@ -78,6 +79,8 @@ def accept(run: Run, decision: Decision, policy: Policy, box: Toolbox, typed: Ty
 def reject(run: Run, event: DecisionFailed) -> str:
     """Take in that no decision could be had: a fault is fed back, bounded; an error ends the run, or passes (``passing``)."""
     run.turns += 1
+    if isinstance(event.usage, Usage):
+        spend(run, event.usage)
     run.trace.append(("decision_failed", run.spent_s, event.error, event.message))
     text = f"{event.error}: {event.message}" if event.message else event.error
     if event.kind == "malformed":
@@ -112,7 +115,7 @@ def spend(run: Run, usage: Usage) -> None:
         run.cost += usage.cost
 
 
-def open_calls(run: Run, calls: Sequence[ToolCall]) -> None:
+def open_calls(run: Run, calls: Sequence[ToolCall], by_verifier: bool = False) -> None:
     """Open calls that were asked for; a missing or repeated id gets a fresh one, and what is no name names no tool."""
     known = run.call_ids
     for call in calls:
@@ -125,7 +128,7 @@ def open_calls(run: Run, calls: Sequence[ToolCall]) -> None:
         run.open_calls.append(
             Call(
                 id=wanted, tool=tool if isinstance(tool, str) else "", args=call.args, turn=run.turns, intent=call.intent,
-                reason=call.reason,
+                reason=call.reason, by_verifier=by_verifier,
             )
         )
 

@@ -21,7 +21,6 @@ from fsm_agent.core.run import Call, Run
 
 MARK = "[redacted]"
 _SEAL = "[redacted "
-_NEXT = "verify-"
 _SHORTEST = 3
 _MOST_PARTS = 10_000
 
@@ -132,7 +131,7 @@ def seal_call(run: Run, call: Call) -> None:
     A repair that was due is given up with them: it would change the arguments, and only a seal of those is left.
     """
     error = call.error if call.error.startswith("args:") else ""
-    seal_tries(run, call, error)
+    seal_tries(run, call, error if call.edited is None else "")
     call.args = sealed(call.args, call.secret, run.id, error)
     call.edited = sealed(call.edited, call.secret, run.id)
     call.repair = None
@@ -141,9 +140,9 @@ def seal_call(run: Run, call: Call) -> None:
 
 def seal_tries(run: Run, call: Call, error: str = "") -> None:
     """Seal the secrets of a call where the run lists its tries."""
-    key = call_key(call.tool, call.args)
+    keys = {call_key(call.tool, args) for args in (call.args, call.edited) if args is not None}
     run.tried = [
-        (tool, sealed(args, call.secret, run.id, error) if tool == call.tool and call_key(tool, args) == key else args)
+        (tool, sealed(args, call.secret, run.id, error) if tool == call.tool and call_key(tool, args) in keys else args)
         for tool, args in run.tried
     ]
 
@@ -155,12 +154,15 @@ def seal_journal(run: Run) -> None:
         if isinstance(event, Approved) and event.edited and event.call_id in seals:
             error, *secret = seals[event.call_id]
             event.args = sealed(decoded(event.args), secret, run.id, error)
-    for call_id in [call_id for call_id in seals if call_id.startswith(_NEXT)]:
+            # The fault is that of these arguments; those that the decider gave had none.
+            seals[event.call_id] = ["", *secret]
+    settled = [call for call in (*run.calls, *run.open_calls) if not call.parent]
+    for call_id in [call.id for call in settled if call.by_verifier and call.id in seals]:
         verdict = next(event for _, event in reversed(run.journal) if isinstance(event, Judged) and event.judgement.next_action)
         action = _sealed_call(verdict.judgement.next_action, seals.pop(call_id), run.id)
         verdict.judgement = run.judgement = attrs.evolve(verdict.judgement, next_action=action)
     if seals:
-        calls = [call for call in (*run.calls, *run.open_calls) if not call.id.startswith(_NEXT)]
+        calls = [call for call in settled if not call.by_verifier]
         turn = max(call.turn for call in calls if call.id in seals)
         asked = [call.id for call in calls if call.turn == turn]
         decided = next(event for _, event in reversed(run.journal) if isinstance(event, Decided))

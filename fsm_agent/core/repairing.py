@@ -85,6 +85,7 @@ def apply_repairs(run: Run) -> bool:
         run.fixes.append(name)
         call.repair, call.ok, call.error, call.detail, call.result_class = None, None, "", "", None
         call.admitted = call.started = call.reused = False
+        call.awaits, call.expires_at, call.edited = "", None, None
         call.leader = ""
         run.trace.append(("call_repaired", run.spent_s, call.id, name))
         any_changed = True

@@ -24,7 +24,7 @@ class Call:
     `started` is true from the moment the driver may run the body. `awaits` says what has to come before that: ``check``
     (the host's hooks and approval function), ``approval`` (a person, until the UTC second `expires_at`) or ``client``
     (whose answer is the result); `edited` holds the arguments that the decider gave where a person changed them. `parent` is the
-    id of the program that made it. `leader`
+    id of the program that made it; `by_verifier` is true for a verdict's next action. `leader`
     is the id of an identical pure call of the same turn whose result this one shares.
     """
 
@@ -57,6 +57,7 @@ class Call:
     expires_at: float | None = None
     edited: Any = None
     parent: str = ""
+    by_verifier: bool = False
 
 
 @attrs.define(kw_only=True)

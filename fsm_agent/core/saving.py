@@ -13,6 +13,7 @@ import attrs
 
 from fsm_agent.core import events
 from fsm_agent.core.errors import FsmAgentError, SavedRunError
+from fsm_agent.core.holding import APPROVAL, CHECK, CLIENT
 from fsm_agent.core.limits import Limits
 from fsm_agent.core.plain import loads, short, to_json
 from fsm_agent.core.run import Call, ClosedGuard, Program, Run, Stop
@@ -60,10 +61,15 @@ def _check(run: Run, setup: Setup) -> None:
         if not 0 <= seconds <= _LONGEST_S:
             raise SavedRunError(f"run/{name}: {short(seconds, 40)} seconds are no time that a run can spend")
     _check_stop(run, setup)
+    held = sum(call.ok is None and bool(call.awaits) for call in run.open_calls)
+    if run.held != held or (run.paused and not held):
+        raise SavedRunError(f"run/held: {held} calls of run {run.id!r} wait to begin, and the text says {short(run.held, 40)}")
     known = {call.id for call in run.open_calls}
     for n, call in enumerate(run.open_calls):
         if call.ok is None and call.admitted and setup.box.get(call.tool) is None:
             raise SavedRunError(f"run {run.id!r} waits for the tool {call.tool!r}, which is not among {_names(setup)}")
+        if call.awaits not in ("", CHECK, APPROVAL, CLIENT):
+            raise SavedRunError(f"run/open_calls/{n}/awaits: {short(call.awaits, 40)} is nothing that a call waits for")
         if call.leader and call.leader not in known:
             raise SavedRunError(f"run/open_calls/{n}/leader: there is no open call {call.leader!r}")
     if run.stop is None and (run.closing or run.state in setup.finals):
@@ -136,6 +142,8 @@ def _record_in(kind: Any, saved: Any, where: str) -> Any:
 _AS_SAID: Mapping[type[Any], frozenset[str]] = {
     Call: frozenset({"intent", "reason"}),
     Decision: frozenset({"text", "citations", "question", "finish"}),
+    events.Denied: frozenset({"reason"}),
+    events.Skipped: frozenset({"why"}),
     Judgement: frozenset({"decision", "reason"}),
     Run: frozenset({"note", "empties"}),
     Stop: frozenset({"detail"}),
@@ -245,6 +253,7 @@ _SHAPES |= {
     Program: {},
     Call: {"result_class": _enum(ResultClass)},
     events.Decided: {"decision": _one(Decision)},
+    events.DecisionFailed: {"usage": _one(Usage)},
     events.Returned: {"verdict": _one(Verdict)},
     events.Raised: {"verdict": _one(Verdict)},
     events.Judged: {"judgement": _one(Judgement), "usage": _one(Usage)},

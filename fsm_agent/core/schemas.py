@@ -174,7 +174,7 @@ def _fault(reason: str, one: Unmet) -> Fault:
     if kind == "missing":
         return Fault(reason=reason, path=one.path, expected="a value", got="nothing")
     if kind == "extra":
-        return Fault(reason=reason, path=one.path, expected="no such key", got=describe(one.value))
+        return Fault(reason=reason, path=one.path, expected="no such key")
     bound = one.bound if isinstance(one.bound, str) and one.keyword in ("type", "nesting", "unreadable") else None
     return Fault(
         reason=reason,

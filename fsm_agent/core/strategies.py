@@ -42,26 +42,31 @@ def max_iterations(most: int) -> Strategy:
 
 def until_finish_reason(reasons: Iterable[str]) -> Strategy:
     """Go on until the model ends a turn for one of these reasons; the run's stop reason is then `finish_reason`."""
-    if isinstance(reasons, str):
-        raise BuildError(f"until_finish_reason({reasons!r:.40}): give a list of finish reasons")
-    wanted = frozenset(reasons)
+    if isinstance(reasons, str) or not isinstance(reasons, Iterable):
+        raise BuildError(f"until_finish_reason({short(reasons, 40)}): give a list of finish reasons")
+    named = list(reasons)
+    if wrong := [reason for reason in named if not isinstance(reason, str)]:
+        raise BuildError(f"until_finish_reason: {short(wrong[0], 40)} is no finish reason; give texts")
+    wanted = frozenset(named)
 
     def strategy(state: LoopState) -> bool:
         return state.finish_reason not in wanted
 
     strategy.stop_reason = "finish_reason"  # type: ignore[attr-defined]
-    return _named(strategy, f"until_finish_reason({', '.join(sorted(map(str, wanted)))})")
+    return _named(strategy, f"until_finish_reason({', '.join(sorted(wanted))})")
 
 
 def combine(strategies: Iterable[Strategy]) -> Strategy:
     """Go on only while every one of these does; they are asked in order, and the first that says no decides."""
+    if not isinstance(strategies, Iterable):
+        raise BuildError(f"combine({short(strategies, 60)}): give a list of strategies")
     parts = tuple(strategies)
     for part in parts:
         if not callable(part):
             raise BuildError(f"combine: {short(part, 60)} is no strategy; give functions of a LoopState")
 
     def strategy(state: LoopState) -> bool:
-        return all(part(state) in (True, None) for part in parts)
+        return all(word is None or bool(word) for word in (part(state) for part in parts))
 
     strategy.parts = parts  # type: ignore[attr-defined]
     return _named(strategy, f"combine({', '.join(map(name_of, parts))})")

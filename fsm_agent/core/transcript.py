@@ -10,7 +10,7 @@ from typing import Any
 
 import attrs
 
-from fsm_agent.core.events import Decided, Judged, Superseded
+from fsm_agent.core.events import Decided, Judged, JudgeFailed, Superseded
 from fsm_agent.core.gate import Toolbox
 from fsm_agent.core.messages import Message, Role
 from fsm_agent.core.plain import cut, dumps, storable
@@ -20,7 +20,6 @@ from fsm_agent.core.values import ToolCall
 
 # What a call is shown as that names no tool.
 NO_NAME = "unknown"
-_VERIFIER = "verify-"
 # Of a program that has failed, so many of its last calls are told, in so many characters each.
 _MOST_TOLD = 20
 _LONGEST_TOLD = 200
@@ -56,8 +55,8 @@ def transcript(run: Run, box: Toolbox) -> list[Message]:
 def first_messages(request: Any) -> list[Message]:
     """A request as messages: a text, a history (mappings of role and text or content), or any other value as JSON.
 
-    A call of a given history that has no result gets one that says so, and a result that answers no call is left out, so that
-    any provider takes it.
+    A call of a given history that has no result gets one that says so, a repeated or missing id a fresh one, and what says nothing
+    or answers no call is left out, so that any provider takes it.
     """
     if isinstance(request, str):
         return [Message(role=Role.USER, text=request)]
@@ -69,6 +68,11 @@ def first_messages(request: Any) -> list[Message]:
 def is_history(request: Any) -> bool:
     """True for a list of mappings, each with a role."""
     return isinstance(request, list | tuple) and bool(request) and all(isinstance(one, Mapping) and "role" in one for one in request)
+
+
+def given_ids(request: Any) -> list[str]:
+    """The ids of the calls that a request brings along, which no call of the run may have again."""
+    return [call.id for message in first_messages(request) for call in message.calls] if is_history(request) else []
 
 
 def is_messages(request: Any) -> bool:
@@ -96,9 +100,10 @@ def _message(entry: Mapping[Any, Any]) -> Message:
         role = Role.USER
     text = entry.get("text", entry.get("content"))
     said = text if isinstance(text, str) else "" if text is None else dumps(storable(text))
+    asked = entry.get("calls") if role is Role.ASSISTANT else ()
     calls = tuple(
         ToolCall(tool=str(call.get("tool") or NO_NAME), args=call.get("args"), id=str(call.get("id") or ""))
-        for call in entry.get("calls") or ()
+        for call in (asked if isinstance(asked, list | tuple) else ())
         if isinstance(call, Mapping)
     )
     named = {name: str(entry.get(name) or "") for name in ("call_id", "tool", "error")}
@@ -108,15 +113,30 @@ def _message(entry: Mapping[Any, Any]) -> Message:
 def _mended(messages: list[Message]) -> list[Message]:
     """Messages in which every call has one result right behind it, and every result its call."""
     made: list[Message] = []
-    answers = {message.call_id: message for message in messages if message.role is Role.TOOL}
+    results: dict[str, list[Message]] = {}
     for message in messages:
         if message.role is Role.TOOL:
+            results.setdefault(message.call_id, []).append(message)
+    taken: dict[str, bool] = {}
+    for message in messages:
+        if message.role is Role.TOOL or not (message.calls or message.text.strip()):
             continue
-        made.append(message)
-        for call in message.calls if message.role is Role.ASSISTANT else ():
-            lost = Message(role=Role.TOOL, text="cancelled (no result is known)", call_id=call.id, tool=call.tool, error="cancelled")
-            made.append(answers.get(call.id, lost))
+        calls = tuple(attrs.evolve(call, id=_own_id(call.id, taken)) for call in message.calls)
+        made.append(attrs.evolve(message, calls=calls))
+        for wanted, call in zip(message.calls, calls, strict=True):
+            known = results.get(wanted.id)
+            lost = Message(role=Role.TOOL, text="cancelled (no result is known)", error="cancelled")
+            made.append(attrs.evolve(known.pop(0) if known else lost, call_id=call.id, tool=call.tool))
     return made
+
+
+def _own_id(wanted: str, taken: dict[str, bool]) -> str:
+    number = len(taken) + 1
+    while not wanted or wanted in taken:
+        wanted = f"call-{number}"
+        number += 1
+    taken[wanted] = True
+    return wanted
 
 
 def _read(reader: _Reader, run: Run, box: Toolbox) -> None:
@@ -125,23 +145,25 @@ def _read(reader: _Reader, run: Run, box: Toolbox) -> None:
             # The model asked for the program; what that called is part of its result, or of the reason why it has none.
             reader.made.setdefault(call.parent, []).append(call)
             continue
-        if call.id.startswith(_VERIFIER):
+        if call.by_verifier:
             reader.verifier.append(call)
         else:
             reader.by_turn.setdefault(call.turn, []).append(call)
     reader.calls = len(run.calls)
-    rows = run.trace[reader.rows :]
-    reader.rows += len(rows)
-    for kind, _, subject, detail in rows:
+    open_turns = {call.turn for call in run.open_calls if not (call.by_verifier or call.parent)}
+    for kind, _, subject, detail in run.trace[reader.rows :]:
         if kind == "decision":
+            if int(subject) in open_turns:
+                return
             _decision(reader, run, box, int(subject))
         elif kind == "malformed":
             reader.messages.append(Message(role=Role.USER, text=f"Your reply could not be taken: {detail}. Answer again."))
-        elif kind == "judged" and subject == "need_more":
-            _verdict(reader, run, box, str(detail))
+        elif kind == "judged" and not _verdict(reader, run, box, subject, detail):
+            return
         elif kind == "message":
             event = _next(reader, run, Superseded)
             reader.messages.append(Message(role=Role.USER, text=event.message if event is not None else str(detail)))
+        reader.rows += 1
 
 
 def _decision(reader: _Reader, run: Run, box: Toolbox, turn: int) -> None:
@@ -163,16 +185,27 @@ def _decision(reader: _Reader, run: Run, box: Toolbox, turn: int) -> None:
     _results(reader, box, calls)
 
 
-def _verdict(reader: _Reader, run: Run, box: Toolbox, reason: str) -> None:
+def _verdict(reader: _Reader, run: Run, box: Toolbox, decision: str, reason: Any) -> bool:
+    """Tell a verdict and its next action; false while that is still open."""
+    # A verdict for want of evidence is no event: then the next one is about something else.
+    event = next((event for _, event in run.journal[reader.events :] if type(event) in _VERDICTS), None)
+    action = event.judgement.next_action if isinstance(event, Judged) and decision == "need_more" else None
+    if isinstance(action, ToolCall) and not reader.verifier:
+        return False
+    if isinstance(event, Judged | JudgeFailed):
+        _next(reader, run, type(event))
+    if decision != "need_more":
+        return True
     reader.messages.append(Message(role=Role.USER, text=f"The answer is not accepted yet: {reason or 'more is needed'}."))
-    event = next((event for _, event in run.journal[reader.events :] if type(event) in (Judged, Decided)), None)
-    if isinstance(event, Judged):
-        _next(reader, run, Judged)
-        if isinstance(event.judgement.next_action, ToolCall) and reader.verifier:
-            call = reader.verifier.pop(0)
-            asked = ToolCall(tool=call.tool or NO_NAME, args=event.judgement.next_action.args, id=call.id)
-            reader.messages.append(Message(role=Role.ASSISTANT, calls=(asked,)))
-            _results(reader, box, [call])
+    if isinstance(action, ToolCall):
+        call = reader.verifier.pop(0)
+        asked = ToolCall(tool=call.tool or NO_NAME, args=action.args, id=call.id)
+        reader.messages.append(Message(role=Role.ASSISTANT, calls=(asked,)))
+        _results(reader, box, [call])
+    return True
+
+
+_VERDICTS = (Judged, JudgeFailed, Decided)
 
 
 def _results(reader: _Reader, box: Toolbox, calls: list[Call]) -> None:

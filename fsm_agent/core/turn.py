@@ -198,7 +198,9 @@ def _raised(tool: Tool | None, event: Raised) -> Reading:
         return Reading(False, None, f"raised:{event.error}", event.message)
     if event.ran and tool.effect is EffectClass.AT_MOST_ONCE:
         # The body began and gave no result: what it did is not known, and it must not be begun again.
-        return Reading(False, None, "unknown_outcome", f"{event.error}: {event.message}".rstrip(": "))
+        fatal = event.verdict is not None and event.verdict.result_class is ResultClass.FATAL
+        detail = f"{event.error}: {event.message}".rstrip(": ")
+        return Reading(False, None, "unknown_outcome", detail, ResultClass.FATAL if fatal else None)
     return read_raised(tool, event.error, event.message, event.verdict)
 
 

@@ -35,10 +35,21 @@ class TypedAnswer:
 
     def read(self, text: str) -> tuple[Any, str]:
         """The plain value that a text holds, and an empty text; or None, and every fault."""
-        args = {_NAME: _decoded(text)}
-        if not self.contract.first_fault(args):
-            return storable(args[_NAME]), ""
-        return None, "; ".join(map(str, self.contract.faults(args)[:_MOST_FAULTS]))
+        decoded = _decoded(text)
+        # Where a text is wanted, it may be one that happens to be JSON as well.
+        for value in (decoded, text):
+            args = {_NAME: value}
+            if not self.contract.first_fault(args):
+                return self._built(storable(value))
+        return None, "; ".join(map(str, self.contract.faults({_NAME: decoded})[:_MOST_FAULTS]))
+
+    def _built(self, value: Any) -> tuple[Any, str]:
+        """The value, where the class that was asked for takes it too; its own validators may not."""
+        try:
+            self.made(value)
+        except Exception as error:
+            return None, short(f"{type(error).__name__}: {error}", 300)[1:-1]
+        return value, ""
 
     def made(self, value: Any) -> Any:
         """The value in the form that was asked for: an instance of the class, or plain data as it is."""

@@ -42,6 +42,7 @@ from fsm_agent.core.repairing import apply_repairs, plan_repairs
 from fsm_agent.core.run import Call, Run
 from fsm_agent.core.setup import Setup, Work
 from fsm_agent.core.stops import closed_guard
+from fsm_agent.core.transcript import given_ids
 from fsm_agent.core.turn import fold, next_batch, share_results, waits_until
 from fsm_agent.core.values import Judgement, ResultClass, StopReason, ToolCall
 from fsm_agent.core.verifying import missing_evidence
@@ -76,6 +77,7 @@ class Normalize(_AsksNothing):
                 run.note = f"the normalizer refused the request: {type(error).__name__}: {short(error)}"
                 return "rejected"
         run.request = request
+        run.call_ids |= dict.fromkeys(given_ids(request), True)
         if request is None or (isinstance(request, str) and not request.strip()) or (type(request) in _KINDS and not request):
             run.note = "the request is empty"
             return "rejected"
@@ -160,8 +162,9 @@ class CallOnly:
             tell_held(run, setup.box, setup.policy, event)
         elif type(event) in _CALL_EVENTS and may_settle(run, cast(CallEvent, event)):
             call = settle_call(run, setup.box, cast(CallEvent, event), setup.policy.redecide)
-            if call is not None:
+            if call is not None and call.ok is not None:
                 call.awaits = ""
+                _skip_after_fatal(run)
         else:
             raise unexpected(run, event, f"a word about the held calls {_waiting(run)}")
         if isinstance(event, Paused) or not release(run, setup.box):
@@ -287,7 +290,7 @@ class Verify:
         run.trace.append(("judged", run.spent_s, "need_more", judgement.reason))
         action = judgement.next_action
         if isinstance(action, ToolCall):
-            open_calls(run, (attrs.evolve(action, id=f"verify-{run.verify_rounds}"),))
+            open_calls(run, (attrs.evolve(action, id=f"verify-{run.verify_rounds}"),), by_verifier=True)
         return "insufficient"
 
 

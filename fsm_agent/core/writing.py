@@ -34,16 +34,23 @@ class Synthesize:
             if setup.answer is not None:
                 run.answer, fault = setup.answer.read(event.text)
                 if fault:
-                    return self._again(run, fault)
+                    return self._again(setup, run, f"the answer is not of the form that was asked for: {fault}")
+                run.invalid_decisions = 0
             return self._keep(run, event.text)
         if isinstance(event, ComposeFailed):
             _note(run, event)
+            if setup.answer is not None:
+                # The evidence is no answer of that form, and must not pass for one.
+                return self._again(setup, run, f"no answer could be had: {event.error}")
             return self._keep(run, "")
         raise _unexpected(run, event)
 
-    def _again(self, run: Run, fault: str) -> str | None:
-        why = f"the answer is not of the form that was asked for: {fault}"
+    def _again(self, setup: Setup, run: Run, why: str) -> str | None:
         if malformed(run, why, StopReason.INVALID_DECISION) == "stopped":
+            return "stopped"
+        if run.limits.max_invalid_decisions is None and run.invalid_decisions >= setup.policy.model_attempts:
+            # No row of the machine is walked meanwhile, so nothing else would be sure to end it.
+            run.stopping = StopReason.INVALID_DECISION
             return "stopped"
         return None if may_decide(run) else "stopped"
 

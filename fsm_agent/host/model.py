@@ -9,7 +9,7 @@ from typing import Any, Protocol, runtime_checkable
 import attrs
 
 from fsm_agent.core.messages import Message, Purpose, ToolOffer
-from fsm_agent.core.values import Decision
+from fsm_agent.core.values import Decision, Usage
 
 
 @attrs.frozen(kw_only=True, slots=False)
@@ -77,4 +77,11 @@ class ModelFailed(Exception):
 
 
 class MalformedDecision(Exception):
-    """A model answered with something that is no decision; the message is fed back to it, so many times at most."""
+    """A model answered with something that is no decision; the message is fed back to it, so many times at most.
+
+    `usage` is what the reply cost all the same.
+    """
+
+    def __init__(self, message: str = "", usage: Usage | None = None) -> None:
+        super().__init__(message)
+        self.usage = usage

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from fsm_agent.core.effects import Compose, Decide, Effect, Judge, OwnEffect
@@ -18,7 +19,7 @@ from fsm_agent.core.events import (
 )
 from fsm_agent.core.plain import short, storable
 from fsm_agent.core.results import TRANSIENT
-from fsm_agent.core.values import Decision, Usage
+from fsm_agent.core.values import Decision, Judgement, Usage
 from fsm_agent.host import perform
 from fsm_agent.host.model import FailureKind, MalformedDecision, ModelFailed
 from fsm_agent.host.ports import as_decision, as_judgement, judgement_of_text
@@ -47,9 +48,20 @@ def event_of_answer(effect: Effect, answer: Any) -> Event:
 def _judged(answer: Any) -> Judged:
     if not isinstance(answer, Decision):
         return Judged(as_judgement(answer))
-    if not isinstance(answer.text, str):
-        raise TypeError("the verifying model gave no text")
-    return Judged(judgement_of_text(answer.text), answer.usage if isinstance(answer.usage, Usage) else None)
+    usage = answer.usage if isinstance(answer.usage, Usage) else None
+    try:
+        if not isinstance(answer.text, str):
+            raise TypeError("the verifying model gave no text")
+        return Judged(judgement_of_text(answer.text), usage)
+    except (TypeError, ValueError) as error:
+        # It was paid for all the same.
+        why = f"the verifier gave no verdict: {perform.name_of(error)} {perform.message_of(error)}"
+        return Judged(Judgement(decision="need_more", reason=why), usage)
+
+
+def _seconds(value: Any) -> float | None:
+    """Seconds, or None for what a provider sent in their place and no run can keep."""
+    return value if type(value) in (int, float) and math.isfinite(value) else None
 
 
 def event_of_failure(effect: Effect, error: BaseException, *, model: bool = False) -> Event:
@@ -69,8 +81,9 @@ def event_of_failure(effect: Effect, error: BaseException, *, model: bool = Fals
     if not isinstance(effect, Decide):
         return JudgeFailed(name, message) if isinstance(effect, Judge) else ComposeFailed(name, message)
     if isinstance(error, MalformedDecision):
-        return DecisionFailed(name, message, "malformed")
+        return DecisionFailed(name, message, "malformed", usage=error.usage if isinstance(error.usage, Usage) else None)
     if isinstance(error, ModelFailed):
         kind = "passing" if error.kind.passes else "error"
-        return DecisionFailed(error.kind.value if error.kind is not FailureKind.UNKNOWN else name, message, kind, error.retry_after_s)
+        word = error.kind.value if error.kind is not FailureKind.UNKNOWN else name
+        return DecisionFailed(word, message, kind, _seconds(error.retry_after_s))
     return DecisionFailed(name, message, "passing" if model and name in TRANSIENT else "error")

@@ -1,0 +1,196 @@
+"""Anthropic's Messages through the host's own client."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Sequence
+from typing import Any, Final
+
+from fsm_agent.core.decoding import decoded
+from fsm_agent.core.messages import Role, ToolOffer
+from fsm_agent.core.values import Decision, ToolCall
+from fsm_agent.host.model import FailureKind, ModelFailed, ModelRequest
+from fsm_agent.models.client_call import ask
+from fsm_agent.models.clients import creator, free_options, takes
+from fsm_agent.models.finishes import Price, checked_price, finish_word, usage_of
+from fsm_agent.models.narrow_schema import narrow_schema, schema_words
+from fsm_agent.models.offered import Offered
+from fsm_agent.models.tool_names import wire_name
+from fsm_agent.models.wire_history import GO_ON, Group, WireHistory, leading_system
+from fsm_agent.models.wire_values import arguments_object, object_schema, wire_text
+
+_COUNTS: Final = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
+
+
+class AnthropicMessages:
+    """A model behind the Messages API; `client` is an `anthropic.Anthropic`, an `AsyncAnthropic` or alike.
+
+    `max_tokens` bounds each reply, as the API demands. `options` go into each request as they are; `tool_choice` only where
+    tools are offered. `price` is money for a million tokens in and out. A typed answer is asked for through `output_config`
+    where the client has it and the schema has a form that the API enforces, else in words; `native_schema` False is for
+    models that know no `output_config`. `declare_used_tools` is for gateways that refuse a history with calls where no tools
+    are offered: those that were used are then declared, and forbidden.
+
+    Thinking blocks are not kept, so a request with `thinking` and tools may be refused by the API.
+    Give the client ``max_retries=0``: a run asks again by itself, in sight of its limits, and its time is for one request.
+    Raises BuildError for a client of another kind, an option that it does not take, and one that each request sets by itself.
+    """
+
+    def __init__(
+        self,
+        client: Any,
+        model: str,
+        *,
+        max_tokens: int = 4096,
+        price: Price | None = None,
+        native_schema: bool = True,
+        declare_used_tools: bool = False,
+        **options: Any,
+    ) -> None:
+        self._create = creator(client, "messages.create")
+        self.model, self.max_tokens, self.price = model, max_tokens, checked_price(price)
+        self.options = free_options(self._create, options, ("messages", "tools", "stream", "system"))
+        self._native_schema = native_schema and takes(self._create, "output_config")
+        self._declare_used = declare_used_tools
+        self._history = WireHistory(_add)
+        self._offered = Offered(_tool)
+
+    def reply(self, request: ModelRequest) -> Decision | Awaitable[Decision]:
+        """The decision, awaitable for an async client; raises ModelFailed."""
+        reader = _Reader(self, request)
+        return ask(self._create, self._body(request), request, lambda reply: self._decision(reply, request), reader)
+
+    def _body(self, request: ModelRequest) -> dict[str, Any]:
+        system, rest = leading_system(request.instructions, request.messages)
+        made = self._history.of(rest, request.summary)
+        if not made or made[0]["role"] != "user":
+            made.insert(0, _user(GO_ON))
+        if made[-1]["role"] != "user":
+            made.append(_user(GO_ON))
+        body = {"model": self.model, "max_tokens": self.max_tokens, **self.options, "messages": made}
+        if request.schema is not None:
+            narrow = narrow_schema(request.schema) if self._native_schema else None
+            if narrow is None:
+                system = f"{system}\n\n{schema_words(request.schema)}".strip()
+            else:
+                body["output_config"] = {**body.get("output_config", {}), "format": {"type": "json_schema", "schema": narrow}}
+        if system:
+            body["system"] = system
+        return self._with_tools(body, request)
+
+    def _with_tools(self, body: dict[str, Any], request: ModelRequest) -> dict[str, Any]:
+        if request.tools:
+            return {**body, "tools": self._offered.of(request.tools)}
+        body.pop("tool_choice", None)
+        used = {call.tool: None for message in request.messages for call in message.calls} if self._declare_used else {}
+        if used:
+            tools = [_tool(ToolOffer(name=name, description="No longer offered.")) for name in used]
+            return {**body, "tools": tools, "tool_choice": {"type": "none"}}
+        return body
+
+    def _decision(self, reply: Any, request: ModelRequest) -> Decision:
+        blocks = [(one.id, one.name, one.input) for one in reply.content if one.type == "tool_use"]
+        text = "".join(one.text for one in reply.content if one.type == "text")
+        counts = {name: getattr(reply.usage, name, None) for name in (*_COUNTS, "output_tokens")}
+        return self._made(request, text, blocks, reply.stop_reason, counts)
+
+    def _made(
+        self, request: ModelRequest, text: str, blocks: Sequence[tuple[str, str, Any]], reason: Any, counts: dict[str, Any]
+    ) -> Decision:
+        """The decision of a reply's parts, however they came."""
+        into = [counts[name] for name in _COUNTS if isinstance(counts.get(name), int)]
+        return Decision(
+            calls=tuple(ToolCall(self._offered.own_name(name, request), args, id=call_id) for call_id, name, args in blocks),
+            text=text or None,
+            finish=finish_word(reason),
+            usage=usage_of(sum(into) if into else None, counts.get("output_tokens"), self.price),
+        )
+
+
+class _Reader:
+    """A streamed reply, put together event by event."""
+
+    def __init__(self, model: AnthropicMessages, request: ModelRequest) -> None:
+        self._model, self._request = model, request
+        self._text = ""
+        self._blocks: dict[int, dict[str, Any]] = {}
+        self._counts: dict[str, Any] = {}
+        self._reason: Any = None
+        self._ended = False
+
+    def take(self, piece: Any) -> None:
+        """Take an event in; a text in it is passed on."""
+        if piece.type == "message_start":
+            self._count(piece.message.usage)
+        elif piece.type == "content_block_start":
+            block = piece.content_block
+            if block.type == "tool_use":
+                self._blocks[piece.index] = {"id": block.id, "name": block.name, "input": block.input, "json": ""}
+            elif block.type == "text":
+                self._tell(block.text)
+        elif piece.type == "content_block_delta":
+            if piece.delta.type == "text_delta":
+                self._tell(piece.delta.text)
+            elif piece.delta.type == "input_json_delta" and piece.index in self._blocks:
+                self._blocks[piece.index]["json"] += piece.delta.partial_json
+        elif piece.type == "message_delta":
+            self._reason = piece.delta.stop_reason
+            self._count(piece.usage)
+        elif piece.type == "message_stop":
+            self._ended = True
+
+    def _tell(self, text: str) -> None:
+        self._text += text
+        if text and self._request.on_delta is not None:
+            self._request.on_delta(text)
+
+    def _count(self, usage: Any) -> None:
+        for name in (*_COUNTS, "output_tokens"):
+            if isinstance(count := getattr(usage, name, None), int):
+                self._counts[name] = count
+
+    def decision(self) -> Decision:
+        """The decision of the whole reply; raises ModelFailed where it broke off before its end."""
+        if not self._ended:
+            raise ModelFailed(FailureKind.CONNECTION, "the stream ended before the end of the message")
+        # Whole arguments are an object, as in a reply that is not streamed; cut-off ones stay the text that came.
+        blocks = [
+            (one["id"], one["name"], decoded(one["json"]) if one["json"] else one["input"]) for one in self._blocks.values()
+        ]
+        return self._model._made(self._request, self._text, blocks, self._reason, self._counts)
+
+
+def _add(made: list[Any], group: Group) -> None:
+    """Put a group behind the messages made so far, so that user and assistant take turns and no text is empty."""
+    texts = [{"type": "text", "text": group.text}] if group.text else []
+    if group.role is not Role.ASSISTANT:
+        _say(made, "user", texts)
+        return
+    _say(made, "assistant", [*texts, *(_use(one) for one in group.answered)])
+    _say(made, "user", [_result(one) for one in group.answered])
+
+
+def _say(made: list[Any], role: str, blocks: list[dict[str, Any]]) -> None:
+    if not blocks:
+        return
+    if made and made[-1]["role"] == role:
+        made[-1] = {"role": role, "content": [*made[-1]["content"], *blocks]}
+    else:
+        made.append({"role": role, "content": blocks})
+
+
+def _user(text: str) -> dict[str, Any]:
+    return {"role": "user", "content": [{"type": "text", "text": text}]}
+
+
+def _use(one: Any) -> dict[str, Any]:
+    return {"type": "tool_use", "id": one.id, "name": wire_name(one.call.tool), "input": arguments_object(one.call.args)}
+
+
+def _result(one: Any) -> dict[str, Any]:
+    made = {"type": "tool_result", "tool_use_id": one.id, "content": one.text}
+    return {**made, "is_error": True} if one.failed else made
+
+
+def _tool(offer: ToolOffer) -> dict[str, Any]:
+    described = {"description": wire_text(offer.description)} if offer.description.strip() else {}
+    return {"name": wire_name(offer.name), **described, "input_schema": object_schema(offer.schema)}

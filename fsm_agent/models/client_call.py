@@ -1,0 +1,135 @@
+"""Asking a client, sync or async, whole or piece by piece: what it raises becomes a ModelFailed, and its time is kept."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import inspect
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping
+from typing import Any, Protocol
+
+from fsm_agent.core.values import Decision
+from fsm_agent.host.model import FailureKind, ModelFailed, ModelRequest
+from fsm_agent.models.failures import failure_of
+
+
+class Reader(Protocol):
+    """What puts a streamed reply together: pieces go in, and in the end it is the decision that the whole reply would be."""
+
+    def take(self, piece: Any) -> None:
+        """Take one piece in."""
+        ...
+
+    def decision(self) -> Decision:
+        """The decision; raises ModelFailed(CONNECTION) where the end of the reply is missing."""
+        ...
+
+
+def ask(
+    create: Callable[..., Any], body: Mapping[str, Any], request: ModelRequest, whole: Callable[[Any], Decision], reader: Reader
+) -> Decision | Awaitable[Decision]:
+    """Call `create` with the body and read its reply, streamed where somebody listens; awaitable for an async client.
+
+    `seconds_left` becomes the client's timeout, no longer than the host's own in `body`, and bounds a stream as a whole.
+    A sync stream that falls silent is given up after as long again. Raises ModelFailed, at once or when awaited.
+    """
+    until = _until(request)
+    body = {**body, **_timeout(body.get("timeout"), request)}
+    if request.on_delta is not None:
+        body["stream"] = True
+    try:
+        reply = create(**body)
+    except Exception as error:
+        raise failure_of(error) from error
+    if inspect.isawaitable(reply):
+        return _later(_heard(reply, request, whole, reader, until), until)
+    if request.on_delta is None:
+        return _read(whole, reply)
+    with contextlib.closing(_pieces(reply, until)) as pieces:
+        for piece in pieces:
+            reader.take(piece)
+    return reader.decision()
+
+
+async def _later(decision: Awaitable[Decision], until: float | None) -> Decision:
+    try:
+        async with asyncio.timeout(None if until is None else until - time.monotonic()) as limit:
+            return await decision
+    except TimeoutError as error:
+        if not limit.expired():
+            raise
+        raise ModelFailed(FailureKind.TIMEOUT, "the reply did not come in its time") from error
+
+
+async def _heard(
+    reply: Awaitable[Any], request: ModelRequest, whole: Callable[[Any], Decision], reader: Reader, until: float | None
+) -> Decision:
+    try:
+        held = await reply
+    except Exception as error:
+        raise failure_of(error) from error
+    if request.on_delta is None:
+        return _read(whole, held)
+    async with contextlib.aclosing(_later_pieces(held, until)) as pieces:
+        async for piece in pieces:
+            reader.take(piece)
+    return reader.decision()
+
+
+def _read(whole: Callable[[Any], Decision], reply: Any) -> Decision:
+    try:
+        return whole(reply)
+    except (AttributeError, TypeError, LookupError) as error:
+        # A server that speaks another protocol, or a page of a proxy.
+        said = f"the reply is no reply of this API: {type(error).__name__}: {error}"
+        raise ModelFailed(FailureKind.SERVER_ERROR, said) from error
+
+
+def _pieces(stream: Any, until: float | None) -> Generator[Any, None, None]:
+    try:
+        for piece in stream:
+            yield piece
+            _check_time(until)
+    except ModelFailed:
+        raise
+    except Exception as error:
+        raise failure_of(error, otherwise=FailureKind.CONNECTION) from error
+    finally:
+        if callable(close := getattr(stream, "close", None)):
+            close()
+
+
+async def _later_pieces(stream: Any, until: float | None) -> AsyncGenerator[Any, None]:
+    try:
+        async for piece in stream:
+            yield piece
+            _check_time(until)
+    except ModelFailed:
+        raise
+    except Exception as error:
+        raise failure_of(error, otherwise=FailureKind.CONNECTION) from error
+    finally:
+        if callable(close := getattr(stream, "close", None)):
+            closing = close()
+            if inspect.isawaitable(closing):
+                await closing
+
+
+def _until(request: ModelRequest) -> float | None:
+    if request.seconds_left is None:
+        return None
+    if request.seconds_left <= 0:
+        raise ModelFailed(FailureKind.TIMEOUT, "no time is left for a request")
+    return time.monotonic() + request.seconds_left
+
+
+def _check_time(until: float | None) -> None:
+    if until is not None and time.monotonic() > until:
+        raise ModelFailed(FailureKind.TIMEOUT, "the reply was still arriving when its time was over")
+
+
+def _timeout(own: object, request: ModelRequest) -> dict[str, Any]:
+    if request.seconds_left is None:
+        return {}
+    return {"timeout": min(own, request.seconds_left) if isinstance(own, int | float) else request.seconds_left}

@@ -1,0 +1,48 @@
+"""The tools of a request in a provider's form, made anew only where others are offered, and the own names behind theirs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import attrs
+
+from fsm_agent.core.messages import ToolOffer
+from fsm_agent.host.model import ModelRequest
+from fsm_agent.models.tool_names import own_names, wire_name
+
+
+@attrs.frozen(eq=False)
+class _Made:
+    tools: tuple[ToolOffer, ...]
+    forms: list[dict[str, Any]]
+    names: Mapping[str, str]
+
+
+class Offered:
+    """Turns offers into a provider's tools with `form`; the last ones are kept, and it may be shared between threads."""
+
+    def __init__(self, form: Callable[[ToolOffer], dict[str, Any]]) -> None:
+        self._form = form
+        self._last = _Made((), [], {})
+
+    def of(self, tools: tuple[ToolOffer, ...]) -> list[dict[str, Any]]:
+        """The provider's tools; the list is the caller's own."""
+        return list(self._made(tools).forms)
+
+    def own_name(self, name: object, request: ModelRequest) -> str:
+        """The own name of a tool that a model calls: one offered now or called before, else the name as it came."""
+        told = name if isinstance(name, str) else ""
+        own = self._made(request.tools).names.get(told)
+        if own is not None:
+            return own
+        # A tool that is spent is no longer offered, and is still refused under its own name.
+        called = (call.tool for message in reversed(request.messages) for call in message.calls)
+        return next((tool for tool in called if wire_name(tool) == told), told)
+
+    def _made(self, tools: tuple[ToolOffer, ...]) -> _Made:
+        made = self._last
+        if made.tools != tools:
+            made = _Made(tools, [self._form(offer) for offer in tools], own_names(offer.name for offer in tools))
+            self._last = made
+        return made

