@@ -11,6 +11,7 @@ from fsm_agent.core.errors import CannotDecide
 from fsm_agent.core.events import Approved, Cancelled, Denied, Event, Raised, Returned, Superseded
 from fsm_agent.core.holding import APPROVAL, CLIENT
 from fsm_agent.core.pending import Pending, decidable, pending_of
+from fsm_agent.core.plain import plain_copy, short
 from fsm_agent.core.run import Run
 from fsm_agent.host.clock import SystemClock
 from fsm_agent.host.drivers import Driver, take
@@ -42,10 +43,12 @@ class People:
         Raises CannotDecide, the run unchanged, for a call that waits for no approval, has expired, or is not the one that
         `token` was shown for.
         """
-        self._decide(run, call_id, APPROVAL, token, Approved(call_id, args, args is not None), self._wall())
+        # What the caller does to its own object afterwards was not approved.
+        self._decide(run, call_id, APPROVAL, token, Approved(call_id, plain_copy(args), args is not None), self._wall())
 
     def deny(self, run: Run, call_id: str, reason: str = "", *, token: str | None = None) -> None:
         """Settle a held call as denied; it never runs. Raises CannotDecide like `approve`, but never for a late one."""
+        _check_texts(reason=reason)
         self._decide(run, call_id, APPROVAL, token, Denied(call_id, reason), None)
 
     def deliver(self, run: Run, call_id: str, value: Any) -> None:
@@ -53,7 +56,10 @@ class People:
         self._decide(run, call_id, CLIENT, None, Returned(call_id, value), None)
 
     def deliver_error(self, run: Run, call_id: str, error: str, message: str = "") -> None:
-        """Say that a client's call failed, by its error's name. Raises CannotDecide."""
+        """Say that a client's call failed, by its error's name (a text). Raises CannotDecide."""
+        _check_texts(error=error, message=message)
+        if not error.strip():
+            raise CannotDecide("a client's error has no name; give one, like 'TimeoutError'")
         self._decide(run, call_id, CLIENT, None, Raised(call_id, error, message), None)
 
     def message(self, run: Run, text: str) -> None:
@@ -73,7 +79,10 @@ class People:
         interrupt = run.interrupt
         if interrupt is not None:
             interrupt.ask()
-        elif not run.done:
+            if run.interrupt is interrupt:
+                return
+            # The drive ended at that very moment, perhaps with a pause.
+        if not run.done:
             with taken(run):
                 self.engine.tell(run, Cancelled("the run was cancelled"))
 
@@ -84,3 +93,9 @@ class People:
 
     def _wall(self) -> float:
         return (self.driver.host.clock or SystemClock()).wall()
+
+
+def _check_texts(**words: Any) -> None:
+    for name, word in words.items():
+        if not isinstance(word, str):
+            raise CannotDecide(f"{name} is {short(word, 60)}; give a text")

@@ -94,6 +94,7 @@ FLOORS: dict[str, int] = {
     "core.transcript": 4,
     "core.writing": 4,
     # 5: everything that touches the world
+    "host.answering": 5,
     "host.bodies": 5,
     "host.breaker": 5,
     "host.clock": 5,
@@ -112,6 +113,7 @@ FLOORS: dict[str, int] = {
     "host.fixes": 5,
     "host.guide": 5,
     "host.hooks": 5,
+    "host.in_time": 5,
     "host.interrupt": 5,
     "host.model_decider": 5,
     "host.replies": 5,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from fsm_agent.core.events import DecisionFailed
 from fsm_agent.core.guards import cost_left, time_left, tokens_left, turns_left
 from fsm_agent.core.results import wait_s
 from fsm_agent.core.run import Run
@@ -12,17 +11,19 @@ from fsm_agent.core.turn import wait_closes
 from fsm_agent.core.values import Policy, StopReason
 
 
-def ask_again(run: Run, event: DecisionFailed, policy: Policy) -> bool:
+def ask_again(run: Run, retry_after_s: float | None, policy: Policy) -> bool:
     """Keep the wait before the next request; false when the run ends here, with the reason noted.
 
     A retry-after is honoured; a wait that would outlive the deadline or the wait budget ends the run now.
     """
     run.failed_requests += 1
+    if not time_left(run):
+        return may_decide(run)
     if run.failed_requests >= policy.model_attempts:
         run.stopping = StopReason.MODEL_ERROR
         return False
     retry = Retry(attempts=policy.model_attempts, backoff_s=policy.model_backoff_s)
-    wait = wait_s(retry, run.seed, f"request-{run.turns}", run.failed_requests, event.retry_after_s)
+    wait = wait_s(retry, run.seed, f"request-{run.turns}", run.failed_requests, retry_after_s)
     closed = wait_closes(run, wait)
     if closed is not None:
         run.closed.append(closed)

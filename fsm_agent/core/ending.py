@@ -41,6 +41,9 @@ def abandon(run: Run, box: Toolbox, call: Call) -> None:
     once = tool is not None and tool.effect is EffectClass.AT_MOST_ONCE
     call.ok, call.error = False, "unknown_outcome" if once and call.started else "cancelled"
     call.detail = "the run was stopped while the call was open"
+    if call.started:
+        call.body_runs += 1
+        run.body_runs += 1
     run.errors.append(call.error)
     run.trace.append(("call_finished", run.spent_s, call.id, call.error))
 

@@ -60,9 +60,9 @@ class Engine:
             redecide=setup.policy.redecide,
         )
         if fields:
-            run.fields.update(fields)
-            # What a replay starts from stays as it was, whatever the run's work does to its fields.
+            # What the caller gave and a replay starts from stays as it was, whatever the run's work does to its fields.
             run.first_fields = plain_copy(dict(fields))
+            run.fields = plain_copy(run.first_fields)
         run.trace.append(("run_started", 0.0, run_id, None))
         outcome = self._enter(run)
         if outcome is not None:
@@ -130,11 +130,11 @@ class Engine:
         Raises CannotResume, the run unchanged, when it is not stopped, ended of itself, or a guard stays closed.
         """
         stop = run.stop
-        if stop is None and run.paused and not run.closing:
+        if stop is None and run.journal:
             self._raise_limits(run, self._raised(run, raises))
             return
         if stop is None or run.closing:
-            raise CannotResume(f"run {run.id!r} is not stopped; drive it on")
+            raise CannotResume(f"run {run.id!r} has not stopped; drive it on")
         if not stop.closed and stop.reason not in _MAY_GO_ON:
             raise CannotResume(f"run {run.id!r} ended by {stop.reason.value!r}; no raise of a limit lets it go on")
         limits = self._raised(run, raises)
@@ -146,11 +146,9 @@ class Engine:
     def go_on(self, run: Run, limits: Limits) -> None:
         """Take a stopped run up again under these limits, unchecked; `resume` is the door, a replay comes here."""
         stop = run.stop
-        if stop is None and run.paused:
+        if stop is None:
             self._raise_limits(run, limits)
             return
-        if stop is None:
-            raise CannotResume(f"run {run.id!r} is not stopped")
         run.journal.append((run.spent_s, Resumed(limits, run.limits)))
         run.limits = limits
         run.trace.append(("resumed", run.spent_s, run.id, None))
@@ -172,7 +170,7 @@ class Engine:
         return limits
 
     def _raise_limits(self, run: Run, limits: Limits) -> None:
-        """Give a paused run other limits; it goes on when people have decided."""
+        """Give a run that stands still, but is not stopped, other limits; whoever drives it on goes by them."""
         run.journal.append((run.spent_s, Resumed(limits, run.limits)))
         run.limits = limits
 
@@ -231,7 +229,8 @@ class Engine:
             observer(run)
         except Exception as error:
             # It only looks on: what it failed at is told, and the run goes its way.
-            run.trace.append(("observer_failed", run.spent_s, run.state, f"on_{when} raised {type(error).__name__}: {short(error)}"))
+            why = f"on_{when} raised {type(error).__name__}: {short(str(error))[1:-1]}"
+            run.trace.append(("observer_failed", run.spent_s, run.state, why))
 
     def _waited_for(self, run: Run) -> float:
         effect = self.ask(run)

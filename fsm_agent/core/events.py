@@ -195,10 +195,12 @@ class Composed:
 
 @attrs.define(slots=True)
 class ComposeFailed:
-    """No closing answer could be had; the template speaks instead."""
+    """No text could be had. `kind` and `retry_after_s` are as for a decision; the last answer is not asked for twice."""
 
     error: str
     message: str = ""
+    kind: str = "error"
+    retry_after_s: float | None = None
 
 
 @attrs.define(slots=True)

@@ -17,13 +17,13 @@ from fsm_agent.core.typed_answer import TypedAnswer
 from fsm_agent.core.values import Decision, Policy, StopReason, ToolCall, Usage
 
 # What a finish reason means when the decision itself does not say enough; the rest counts as a plain stop.
-_FINISHES = {
+FINISHES = {
     "length": StopReason.TRUNCATED,
     "max_tokens": StopReason.TRUNCATED,
     "content_filter": StopReason.CONTENT_FILTER,
     "refusal": StopReason.CONTENT_FILTER,
 }
-CUT_OFF = frozenset(_FINISHES)
+CUT_OFF = frozenset(FINISHES)
 _MOST_COST = 1e15
 
 
@@ -51,7 +51,7 @@ def accept(run: Run, decision: Decision, policy: Policy, box: Toolbox, typed: Ty
     if run.failed_requests:
         run.failed_requests, run.note = 0, ""
     run.finish = decision.finish if type(decision.finish) is str else ""
-    if type(decision.finish) is str and (finish := _FINISHES.get(decision.finish)) is not None:
+    if type(decision.finish) is str and (finish := FINISHES.get(decision.finish)) is not None:
         return _cut_off(run, decision, finish, policy, box)
     text = _text(decision)
     if usable and not (text and decision.finish == "stop"):

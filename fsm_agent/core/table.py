@@ -9,6 +9,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
+from inspect import iscoroutinefunction
 from typing import Any
 
 import attrs
@@ -100,8 +101,9 @@ def _tool_names(names: Iterable[str] | None) -> frozenset[str] | None:
 
 
 def _observer(_: object, attribute: Any, value: object) -> None:
-    if value is not None and not callable(value):
-        raise TableError(f"State({attribute.name}=) is {short(value, 60)}; give a function of the run, or leave it out")
+    if value is not None and (not callable(value) or iscoroutinefunction(value)):
+        what = "a coroutine function" if callable(value) else short(value, 60)
+        raise TableError(f"State({attribute.name}=) is {what}; give a plain function of the run, or leave it out")
 
 
 @attrs.frozen
@@ -165,6 +167,11 @@ def _rows(rows: Iterable[Row]) -> tuple[Row, ...]:
 
 
 def _with_own(kinds: Mapping[str, Kind]) -> Mapping[str, Kind]:
+    if not isinstance(kinds, Mapping):
+        raise TableError(f"the kinds of a machine are {short(kinds, 60)}; give a mapping of names to Kinds")
+    for name, kind in kinds.items():
+        if not isinstance(kind, Kind):
+            raise TableError(f"the kind {short(name, 60)} is {short(kind, 60)}; give a Kind")
     return {**KINDS, **kinds}
 
 

@@ -112,7 +112,7 @@ class DecideOnly:
             outcome = reject(run, event)
             if outcome != "passing":
                 return outcome
-            return None if ask_again(run, event, setup.policy) and may_decide(run) else "stopped"
+            return None if ask_again(run, event.retry_after_s, setup.policy) and may_decide(run) else "stopped"
         if isinstance(event, Waited):
             return None if may_decide(run) else "stopped"
         raise unexpected(run, event, "Decided or DecisionFailed")

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from fsm_agent.core.answers import findings
-from fsm_agent.core.asking import may_decide
-from fsm_agent.core.effects import Compose, Effect
+from fsm_agent.core.asking import ask_again, may_decide
+from fsm_agent.core.effects import Compose, Effect, Wait
 from fsm_agent.core.ending import finish, stop_here
 from fsm_agent.core.errors import WrongEvent
-from fsm_agent.core.events import Composed, ComposeFailed, Event
-from fsm_agent.core.proposal import malformed, spend, take_text
+from fsm_agent.core.events import Composed, ComposeFailed, Event, Waited
+from fsm_agent.core.proposal import FINISHES, malformed, spend, take_text
 from fsm_agent.core.run import Run
 from fsm_agent.core.setup import Setup
 from fsm_agent.core.values import Decision, StopReason
@@ -17,7 +17,7 @@ from fsm_agent.core.values import Decision, StopReason
 class Synthesize:
     """Ask for a text out of the evidence, and keep it as the draft that is verified (seed 002).
 
-    Where nobody can write, or that fails, the evidence itself is the draft: an answer is never empty.
+    Where nobody can write, the evidence itself is the draft: an answer is never empty.
     """
 
     def enter(self, setup: Setup, run: Run) -> str | None:
@@ -26,31 +26,47 @@ class Synthesize:
         return None if may_decide(run) else "stopped"
 
     def ask(self, setup: Setup, run: Run) -> Effect:
-        return Compose(run, closing=False)
+        return Wait(run, run.not_before_s) if run.not_before_s > run.spent_s else Compose(run, closing=False)
 
     def tell(self, setup: Setup, run: Run, event: Event) -> str | None:
         if isinstance(event, Composed):
             _take(run, event)
-            if setup.answer is not None:
-                run.answer, fault = setup.answer.read(event.text)
-                if fault:
-                    return self._again(setup, run, f"the answer is not of the form that was asked for: {fault}")
-                run.invalid_decisions = 0
-            return self._keep(run, event.text)
+            return self._read(setup, run, event)
         if isinstance(event, ComposeFailed):
             _note(run, event)
-            if setup.answer is not None:
-                # The evidence is no answer of that form, and must not pass for one.
-                return self._again(setup, run, f"no answer could be had: {event.error}")
-            return self._keep(run, "")
+            run.note = f"{event.error}: {event.message}" if event.message else event.error
+            if event.kind == "passing":
+                return None if ask_again(run, event.retry_after_s, setup.policy) and may_decide(run) else "stopped"
+            run.stopping = StopReason.MODEL_ERROR
+            return "stopped"
+        if isinstance(event, Waited):
+            return None if may_decide(run) else "stopped"
         raise _unexpected(run, event)
 
-    def _again(self, setup: Setup, run: Run, why: str) -> str | None:
-        if malformed(run, why, StopReason.INVALID_DECISION) == "stopped":
-            return "stopped"
-        if run.limits.max_invalid_decisions is None and run.invalid_decisions >= setup.policy.model_attempts:
-            # No row of the machine is walked meanwhile, so nothing else would be sure to end it.
-            run.stopping = StopReason.INVALID_DECISION
+    def _read(self, setup: Setup, run: Run, event: Composed) -> str | None:
+        """What a written text makes of the run: cut off and empty ones are told apart, and are no success (03.1)."""
+        cut_off = FINISHES.get(event.finish)
+        if cut_off is not None:
+            if event.text.strip():
+                run.draft = Decision(text=event.text, finish=event.finish)
+            why = f"the reply ended with {event.finish!r}"
+            name = "length" if cut_off is StopReason.TRUNCATED else event.finish
+            if setup.policy.on_finish.get(name, "end") == "end":
+                run.stopping, run.note = cut_off, why
+                return "stopped"
+            return self._again(run, why, cut_off)
+        if not event.text.strip():
+            return self._again(run, "the reply held no text", StopReason.MODEL_EMPTY)
+        if setup.answer is not None:
+            run.answer, fault = setup.answer.read(event.text)
+            if fault:
+                why = f"the answer is not of the form that was asked for: {fault}"
+                return self._again(run, why, StopReason.INVALID_DECISION)
+        run.invalid_decisions = 0
+        return self._keep(run, event.text)
+
+    def _again(self, run: Run, why: str, reason: StopReason) -> str | None:
+        if malformed(run, why, reason) == "stopped":
             return "stopped"
         return None if may_decide(run) else "stopped"
 
@@ -84,6 +100,7 @@ class Answer:
 
 def _take(run: Run, event: Composed) -> None:
     run.turns += 1
+    run.failed_requests = 0
     if event.usage is not None:
         spend(run, event.usage)
     run.finish = event.finish or run.finish

@@ -236,10 +236,13 @@ def _in_thread(
 ) -> None:
     """Run a body and put what became of it where its driver looks; the mark tells it from bodies of other turns."""
     position, tokens = mark
-    if turns is not None:
-        turns.begin(place)
     try:
+        if turns is not None:
+            turns.begin(place)
         results.put((position, in_turn(job, tokens[position], lambda: outcome(job, lambda: call(job)), turns), tokens))
+    except SystemExit:
+        # What a body raises is its outcome; this is the word of a clock in whose time nothing happens any more.
+        return
     finally:
         if turns is not None:
             turns.leave()

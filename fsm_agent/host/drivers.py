@@ -8,25 +8,29 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Mapping
-from functools import partial
 from typing import Any
 
 import attrs
 
-from fsm_agent.core.effects import CallTools, Check, Compose, Decide, Effect, Judge, Pause, RunProgram, Wait
+from fsm_agent.core.effects import CallTools, Check, Decide, Effect, Pause, RunProgram, Wait
 from fsm_agent.core.engine import Engine
 from fsm_agent.core.errors import RunBusy, RunError
-from fsm_agent.core.events import Cancelled, Decided, DecisionFailed, Event, Lost, Paused, Stopped, Waited
+from fsm_agent.core.events import (
+    Cancelled,
+    Event,
+    Lost,
+    Paused,
+    Stopped,
+)
 from fsm_agent.core.run import Run
-from fsm_agent.core.values import Decision
-from fsm_agent.host.bodies import cancelled_by_host, is_async
+from fsm_agent.host.answering import Answerer
+from fsm_agent.host.bodies import is_async
 from fsm_agent.host.calling import Caller
 from fsm_agent.host.clock import SystemClock
-from fsm_agent.host.guide import Guide
+from fsm_agent.host.guide import Guide, unseen_calls
 from fsm_agent.host.interrupt import Interrupt, Interrupted
-from fsm_agent.host.ports import Closer, Decider, Host, Performer, Verifier, as_decision
-from fsm_agent.host.replies import event_of_answer, event_of_failure
-from fsm_agent.host.resolve import ONLY_ASYNC, Questions, aresolve, at_once, resolve
+from fsm_agent.host.ports import Closer, Decider, Host, Performer, Verifier
+from fsm_agent.host.resolve import ONLY_ASYNC, Questions, aresolve, resolve
 from fsm_agent.host.watch import Watch
 
 _TAKING = threading.Lock()
@@ -58,7 +62,7 @@ class Driver:
     turn: threading.Lock = attrs.field(factory=threading.Lock)
     _caller: Caller = attrs.field(init=False)
     _needs_loop: str = attrs.field(init=False)
-    _model: bool = attrs.field(init=False)
+    _answerer: Answerer = attrs.field(init=False)
 
     @_caller.default
     def _calling(self) -> Caller:
@@ -66,18 +70,20 @@ class Driver:
 
     @_needs_loop.default
     def _async_part(self) -> str:
-        parts = {"decide": self.decide, "verify": self.verify, "close": self.close}
-        return next((name for name, part in parts.items() if is_async(part) or getattr(part, "needs_loop", False)), "")
+        parts: dict[str, Any] = {"decide": self.decide, "verify": self.verify, "close": self.close}
+        parts |= {f"effects[{kind.__name__}]": performer for kind, performer in self.performers.items()}
+        needs = (name for name, part in parts.items() if is_async(part) or getattr(part, "needs_loop", False))
+        return next(needs, self.guide.needs_loop)
 
-    @_model.default
-    def _is_model(self) -> bool:
-        return bool(getattr(self.decide, "is_model", False))
+    @_answerer.default
+    def _answering(self) -> Answerer:
+        return Answerer(host=self.host, decide=self.decide, verify=self.verify, close=self.close, performers=self.performers)
 
     def drive(self, run: Run, context: Any = None, watch: Watch | None = None) -> None:
         """Drive a run until it is over or pauses; what passes through leaves it stopped and resumable.
 
-        Raises RunBusy while another driver has the run, RunError where there is no decider, or decider, verifier or
-        closer is a coroutine function.
+        Raises RunBusy while another driver has the run, RunError where there is no decider, or decider, verifier, closer, a
+        hook, a strategy or a performer is a coroutine function.
         """
         if self._needs_loop:
             raise RunError(f"{self._needs_loop} is a coroutine function; {ONLY_ASYNC}")
@@ -87,7 +93,7 @@ class Driver:
         ask, tell = engine.ask, engine.tell
         take(run)
         interrupt = run.interrupt = Interrupt()
-        phase = -1
+        phase = unseen_calls(run) if self.guide.looks else -1
         try:
             origin = 0.0 if clock is None else clock.now() - run.spent_s
             if run.open_calls:
@@ -116,7 +122,7 @@ class Driver:
                     stop = resolve(self._between(run, effect, phase, context)) if self.guide.looks else None
                     phase = -1
                     if stop is None:
-                        event: Event = self._answer(run, effect, interrupt, watch)
+                        event: Event = self._answerer.answer(run, effect, interrupt, watch)
                         now = None if clock is None else clock.now() - origin
                         # A wait that has ended was long enough, whatever the clock says, or there is none.
                         tell(run, event, max(now or 0.0, effect.until_s) if kind is Wait else now)  # type: ignore[union-attr]
@@ -126,15 +132,14 @@ class Driver:
                     watch.happened(run)
             if phase >= 0 and not run.open_calls and self.guide.looks:
                 resolve(self.guide.after_calls(run, run.calls[phase:], context))
+            interrupt.check()
         except Interrupted:
-            self._cancel(run, "the run was cancelled")
-            if watch is not None:
-                watch.happened(run)
+            self._cut_off(run, watch, "the run was cancelled")
         except BaseException:
-            self._cancel(run)
+            self._cut_off(run, watch)
             raise
         finally:
-            run.driven, run.interrupt, run.heard = False, None, len(run.trace)
+            self._over(run, interrupt)
 
     async def adrive(self, run: Run, context: Any = None, watch: Watch | None = None) -> None:
         """Drive a run inside the running event loop; cancelling the task leaves it stopped and resumable.
@@ -148,7 +153,7 @@ class Driver:
         take(run)
         interrupt = run.interrupt = Interrupt()
         interrupt.in_task()
-        phase = -1
+        phase = unseen_calls(run) if self.guide.looks else -1
         try:
             origin = 0.0 if clock is None else clock.now() - run.spent_s
             if run.open_calls:
@@ -178,7 +183,7 @@ class Driver:
                     stop = await aresolve(self._between(run, effect, phase, context)) if self.guide.looks else None
                     phase = -1
                     if stop is None:
-                        event = await self._aanswer(run, effect, watch)
+                        event = await self._answerer.aanswer(run, effect, watch)
                         now = None if clock is None else clock.now() - origin
                         # A wait that has ended was long enough, whatever the clock says, or there is none.
                         tell(run, event, max(now or 0.0, effect.until_s) if kind is Wait else now)  # type: ignore[union-attr]
@@ -188,15 +193,14 @@ class Driver:
                     await _heard(run, watch)
             if phase >= 0 and not run.open_calls and self.guide.looks:
                 await aresolve(self.guide.after_calls(run, run.calls[phase:], context))
+            interrupt.check()
         except BaseException as error:
             if not (isinstance(error, Interrupted) or interrupt.took(error)):
-                self._cancel(run)
+                self._cut_off(run, watch)
                 raise
-            self._cancel(run, "the run was cancelled")
-            if watch is not None:
-                watch.happened(run)
+            self._cut_off(run, watch, "the run was cancelled")
         finally:
-            run.driven, run.interrupt, run.heard = False, None, len(run.trace)
+            self._over(run, interrupt)
 
     def _recover(self, run: Run) -> None:
         """Say of every call that an earlier driver began and left without a result that it is lost."""
@@ -204,9 +208,21 @@ class Driver:
             if call.started and call.ok is None:
                 self.engine.tell(run, Lost(call.id))
 
-    def _cancel(self, run: Run, why: str = "the drive was interrupted") -> None:
-        if run.stop is None or run.closing:
+    def _cut_off(self, run: Run, watch: Watch | None, why: str = "the drive was interrupted") -> None:
+        """Leave a run stopped, and let those who still listen hear of it."""
+        if not run.done:
             self.engine.tell(run, Cancelled(why))
+        if watch is not None:
+            watch.discarded(run)
+            watch.happened(run)
+
+    def _over(self, run: Run, interrupt: Interrupt) -> None:
+        interrupt.over()
+        run.interrupt, run.heard = None, len(run.trace)
+        if interrupt.asked and not run.done:
+            # Whoever cancelled it saw it driven, and it only paused.
+            self.engine.tell(run, Cancelled("the run was cancelled"))
+        run.driven = False
 
     def _between(self, run: Run, effect: Effect, phase: int, context: Any) -> Questions[Stopped | None]:
         """What the host says between the calls of a turn and the next thing that is asked."""
@@ -246,60 +262,6 @@ class Driver:
         ttl = self.engine.setup.policy.approval_ttl_s
         clock = self.host.clock or SystemClock()
         return Paused(None if ttl is None else clock.wall() + ttl)
-
-    def _answer(self, run: Run, effect: Effect, interrupt: Interrupt, watch: Watch | None) -> Event:
-        if isinstance(effect, Wait):
-            clock = self.host.clock
-            if clock is None or type(clock) is SystemClock:
-                interrupt.sleep(effect.seconds)
-            else:
-                clock.sleep(effect.seconds)
-            return Waited()
-        if watch is not None and isinstance(effect, Decide | Compose):
-            effect.on_delta = partial(watch.delta, run)
-        try:
-            if type(effect) is Decide:
-                proposal = self.decide(effect)  # type: ignore[misc]
-                return Decided(proposal if type(proposal) is Decision else as_decision(at_once(proposal)))
-            return event_of_answer(effect, at_once(self._asked(effect)))
-        except BaseException as error:
-            return self._failed(run, effect, error, watch)
-
-    async def _aanswer(self, run: Run, effect: Effect, watch: Watch | None) -> Event:
-        if isinstance(effect, Wait):
-            await (self.host.clock or SystemClock()).asleep(effect.seconds)
-            return Waited()
-        if watch is not None and isinstance(effect, Decide | Compose):
-            effect.on_delta = partial(watch.delta, run)
-        try:
-            answer = self._asked(effect)
-            return event_of_answer(effect, await answer if hasattr(type(answer), "__await__") else answer)
-        except BaseException as error:
-            if cancelled_by_host(error):
-                raise
-            return self._failed(run, effect, error, watch)
-
-    def _failed(self, run: Run, effect: Effect, error: BaseException, watch: Watch | None) -> Event:
-        if isinstance(error, Interrupted | GeneratorExit):
-            raise error
-        event = event_of_failure(effect, error, model=self._model)
-        if watch is not None and isinstance(event, DecisionFailed):
-            watch.discarded(run)
-        return event
-
-    def _asked(self, effect: Effect) -> Any:
-        if isinstance(effect, Decide):
-            assert self.decide is not None
-            return self.decide(effect)
-        if isinstance(effect, Judge):
-            return self.verify(effect) if self.verify is not None else True
-        if isinstance(effect, Compose):
-            return self.close(effect) if self.close is not None else ""
-        performer = self.performers.get(type(effect))
-        if performer is None:
-            known = ", ".join(kind.__name__ for kind in self.performers) or "none"
-            raise LookupError(f"nobody performs {type(effect).__name__}; give effects={{...}} to the agent (it has {known})")
-        return performer(effect)
 
 
 _BY_HAND = "there is no decider; give one as decide=, or drive the engine by hand with ask and tell"

@@ -6,33 +6,47 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any
 
+import attrs
+
 from fsm_agent.core.errors import BuildError
 from fsm_agent.core.events import Checked, Skipped, Stopped
 from fsm_agent.core.gate import Toolbox
-from fsm_agent.core.plain import plain_copy, short
+from fsm_agent.core.plain import plain_copy, short, storable
+from fsm_agent.core.redact import redacted
 from fsm_agent.core.run import Call, Run
 from fsm_agent.core.strategies import LoopState, Strategy, name_of, parts_of
+from fsm_agent.core.tools import Tool
 from fsm_agent.core.transcript import transcript
+from fsm_agent.core.values import StopReason
+from fsm_agent.host.bodies import is_async
 from fsm_agent.host.hooks import HookCall, HookContext, Hooks, Skip
 from fsm_agent.host.perform import message_of
 from fsm_agent.host.perform import name_of as error_name
-from fsm_agent.host.resolve import Questions
+from fsm_agent.host.resolve import FAILURES, Questions
 
 
 class Guide:
     """Strategies and hooks of one host, asked in the order in which they were given; it holds no run."""
 
     def __init__(self, strategies: Iterable[Strategy] = (), hooks: Hooks | Sequence[Hooks] | None = None) -> None:
-        self.strategies = parts_of([strategies] if callable(strategies) else strategies)
-        self.hooks = [hooks] if isinstance(hooks, Hooks) else list(hooks or ())
+        given = [strategies] if callable(strategies) else _listed(strategies, "strategy", "functions of a LoopState")
+        self.strategies = parts_of(given)
+        self.hooks = [hooks] if isinstance(hooks, Hooks) else _listed(hooks or (), "hooks", "Hooks(...), or a list of them")
         for strategy in self.strategies:
             if not callable(strategy):
                 raise BuildError(f"{short(strategy, 60)} is no strategy; give functions of a LoopState")
+            if _stop_reason(strategy) not in _STOP_REASONS:
+                reason = short(_stop_reason(strategy), 60)
+                raise BuildError(f"the strategy {name_of(strategy)} has the stop_reason {reason}; give a StopReason")
         for one in self.hooks:
             if not isinstance(one, Hooks):
                 raise BuildError(f"{short(one, 60)} is no set of hooks; give Hooks(...), or a list of them")
         self.checks = any(one.before_tool_call is not None for one in self.hooks)
         self.looks = bool(self.strategies or self.hooks)
+        named = [(f"Hooks.{name}", hook) for one in self.hooks for name, hook in attrs.asdict(one, recurse=False).items()]
+        named += [(f"the strategy {name_of(strategy)}", strategy) for strategy in self.strategies]
+        # The name of the first that only a task can await.
+        self.needs_loop = next((name for name, part in named if is_async(part)), "")
 
     def before_turn(self, run: Run, box: Toolbox, context: Any) -> Questions[Stopped | None]:
         """Ask whether another model turn may begin, and let the hooks know that it does."""
@@ -45,38 +59,36 @@ class Guide:
                     if stop is not None:
                         return stop
             for strategy in self.strategies:
-                reason = str(getattr(strategy, "stop_reason", "strategy"))
-                stop = yield from _may_go_on(partial(strategy, state), name_of(strategy), reason)
+                stop = yield from _may_go_on(partial(strategy, state), name_of(strategy), _stop_reason(strategy))
                 if stop is not None:
                     return stop
         for one in self.hooks:
             if one.on_iteration is not None:
                 try:
                     yield partial(one.on_iteration, about)
-                except Exception as error:
+                except FAILURES as error:
                     return _raised("on_iteration", error)
         return None
 
     def check(self, run: Run, box: Toolbox, call: Call, context: Any) -> Questions[Checked | Skipped]:
         """Ask the hooks and the tool's approval function about one call."""
-        about = _about(run, context)
+        about, tool = _about(run, context), box.get(call.tool)
         for one in self.hooks:
             if one.before_tool_call is None:
                 continue
             try:
                 word = yield partial(one.before_tool_call, about, _seen(call))
-            except Exception as error:
+            except FAILURES as error:
                 why = f"before_tool_call raised {error_name(error)}"
-                return Skipped(call.id, why, message_of(error) or None)
+                return Skipped(call.id, why, _said(error, call, tool) or None)
             if word is not None:
                 return _skipped(call, word)
-        tool = box.get(call.tool)
         approval = tool.approval if tool is not None else False
         if not callable(approval):
             return Checked(call.id, bool(approval))
         try:
             needed = yield partial(approval, **plain_copy(dict(call.args)))
-        except Exception:
+        except FAILURES:
             # Who cannot say whether a person has to be asked has not said that none has.
             needed = True
         return Checked(call.id, needed is not False)
@@ -88,9 +100,24 @@ class Guide:
             if one.after_tool_phase is not None:
                 try:
                     yield partial(one.after_tool_phase, _about(run, context), seen)
-                except Exception as error:
+                except FAILURES as error:
                     return _raised("after_tool_phase", error)
         return None
+
+
+def unseen_calls(run: Run) -> int:
+    """Where the calls begin whose results no hook has seen when a drive begins, by their place in the run; -1 where there are none.
+
+    They are those of a turn that is still open, or of one that people settled while the run was paused.
+    """
+    if run.open_calls:
+        return len(run.calls)
+    for kind, *_ in reversed(run.trace):
+        if kind == "paused":
+            return next((n for n, call in enumerate(run.calls) if call.turn == run.calls[-1].turn), -1)
+        if kind not in _WHILE_PAUSED:
+            break
+    return -1
 
 
 def loop_state(run: Run, box: Toolbox) -> LoopState:
@@ -98,7 +125,7 @@ def loop_state(run: Run, box: Toolbox) -> LoopState:
     return LoopState(
         iteration_count=run.turns,
         finish_reason=run.finish,
-        messages=transcript(run, box),
+        messages=tuple(transcript(run, box)),
         tool_call_count=run.emitted_calls,
         last_turn_tool_call_count=run.last_emitted,
     )
@@ -107,20 +134,43 @@ def loop_state(run: Run, box: Toolbox) -> LoopState:
 def _may_go_on(question: Any, name: str, reason: str) -> Questions[Stopped | None]:
     try:
         word = yield question
-    except Exception as error:
+        stops = word is not None and not word
+    except FAILURES as error:
         return _raised(name, error)
-    return None if word is None or word else Stopped(reason, f"{name} said stop")
+    return Stopped(reason, f"{name} said stop") if stops else None
 
 
-def _raised(name: str, error: Exception) -> Stopped:
+def _raised(name: str, error: BaseException) -> Stopped:
     return Stopped("strategy", f"{name} raised {error_name(error)}: {message_of(error)}".rstrip(": "))
 
 
 def _skipped(call: Call, word: Any) -> Skipped:
     if isinstance(word, Skip):
-        return Skipped(call.id, word.why, word.result)
+        why = word.why if isinstance(word.why, str) and word.why.strip() else "hook"
+        return Skipped(call.id, why, storable(word.result))
     # Anything else that is said is no abstention; running the body would pass it over.
-    return Skipped(call.id, "hook", word)
+    return Skipped(call.id, "hook", storable(word))
+
+
+def _said(error: BaseException, call: Call, tool: Tool | None) -> str:
+    said = message_of(error)
+    return redacted(said, tool.secret, call.args) if tool is not None and tool.secret else said
+
+
+def _stop_reason(strategy: Strategy) -> str:
+    return str(getattr(strategy, "stop_reason", "strategy"))
+
+
+def _listed(parts: Any, name: str, mend: str) -> list[Any]:
+    try:
+        return list(parts)
+    except TypeError:
+        raise BuildError(f"{name} is {short(parts, 60)}; give {mend}") from None
+
+
+_STOP_REASONS = frozenset(reason.value for reason in StopReason)
+# The lines of a trace between a pause and the drive that goes on, where people settled the turn.
+_WHILE_PAUSED = frozenset({"call_refused", "call_finished", "message", "resumed", "state_entered"})
 
 
 def _about(run: Run, context: Any) -> HookContext:

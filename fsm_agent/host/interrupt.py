@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from contextlib import suppress
 from queue import SimpleQueue
 from typing import Any
 
@@ -15,7 +16,7 @@ class Interrupted(BaseException):
 class Interrupt:
     """One drive's ear: `ask` may be called from any thread, `check` raises Interrupted once it was."""
 
-    __slots__ = ("_loop", "_results", "_task", "_woken", "asked")
+    __slots__ = ("_cancels", "_loop", "_results", "_task", "_woken", "asked")
 
     def __init__(self) -> None:
         self.asked = False
@@ -23,6 +24,7 @@ class Interrupt:
         self._results: SimpleQueue[Any] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._task: asyncio.Task[Any] | None = None
+        self._cancels = 0
 
     def ask(self) -> None:
         """Tell the drive to stop, wherever it waits; a body in the driver's own thread is let come to its end."""
@@ -33,8 +35,10 @@ class Interrupt:
             from fsm_agent.host.bodies import Through
 
             self._results.put((-1, Through(Interrupted())))
-        if self._loop is not None and self._task is not None:
-            self._loop.call_soon_threadsafe(self._task.cancel)
+        if self._loop is not None:
+            # A loop that was closed in the meantime drives nothing any more.
+            with suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(self._cancel_task)
 
     def check(self) -> None:
         """Raise Interrupted once the drive was told to stop."""
@@ -46,7 +50,7 @@ class Interrupt:
         if self._woken is None:
             self._woken = threading.Event()
         self.check()
-        self._woken.wait(seconds)
+        self._woken.wait(min(seconds, threading.TIMEOUT_MAX))
         self.check()
 
     def results(self) -> SimpleQueue[Any]:
@@ -62,8 +66,19 @@ class Interrupt:
         self._loop, self._task = asyncio.get_running_loop(), asyncio.current_task()
 
     def took(self, error: BaseException) -> bool:
-        """True where the cancellation of the task is this interrupt's own; the task is then no longer being cancelled."""
-        if not (self.asked and isinstance(error, asyncio.CancelledError) and self._task is not None):
+        """True where the cancellation of the task is this interrupt's own and nobody else's."""
+        if not isinstance(error, asyncio.CancelledError) or self._task is None:
             return False
-        self._task.uncancel()
-        return True
+        return self._cancels > 0 and self._task.cancelling() <= self._cancels
+
+    def over(self) -> None:
+        """The drive has ended: its task is left alone from now on, and no longer cancelled where this interrupt did that."""
+        task, self._task = self._task, None
+        for _ in range(self._cancels if task is not None else 0):
+            task.uncancel()  # type: ignore[union-attr]
+
+    def _cancel_task(self) -> None:
+        # The drive may have ended in the meantime, and its task does something else now.
+        if self._task is not None:
+            self._cancels += 1
+            self._task.cancel()

@@ -45,7 +45,8 @@ class ModelDecider:
                 run_id=run.id,
                 state=run.state,
                 instructions=self._instructions(run, effect.tools),
-                messages=messages,
+                # What is made of it for one request is no part of the history.
+                messages=[*messages],
                 tools=self._offers(effect.tools),
                 schema=self.schema,
                 summary=prompts.state_summary(run, messages) if run.calls else "",
@@ -119,6 +120,8 @@ class ModelDecider:
 
 class ModelVerifier:
     """Asks a model whether the evidence suffices (seed 002); its JSON verdict is read by the driver."""
+
+    is_model = True
 
     def __init__(self, model: Model) -> None:
         self.model = model

@@ -21,6 +21,7 @@ from fsm_agent.core.plain import short, storable
 from fsm_agent.core.results import TRANSIENT
 from fsm_agent.core.values import Decision, Judgement, Usage
 from fsm_agent.host import perform
+from fsm_agent.host.in_time import OutOfTime
 from fsm_agent.host.model import FailureKind, MalformedDecision, ModelFailed
 from fsm_agent.host.ports import as_decision, as_judgement, judgement_of_text
 
@@ -36,10 +37,11 @@ def event_of_answer(effect: Effect, answer: Any) -> Event:
     if isinstance(answer, Composed):
         return answer
     if isinstance(answer, Decision):
-        if not (isinstance(answer.text, str) and answer.text.strip()):
+        if effect.closing and not (isinstance(answer.text, str) and answer.text.strip()):
             raise TypeError(f"the model was asked for a text and gave none (finish reason {short(answer.finish, 40)})")
         finish = answer.finish if type(answer.finish) is str else ""
-        return Composed(answer.text, answer.usage if isinstance(answer.usage, Usage) else None, finish)
+        usage = answer.usage if isinstance(answer.usage, Usage) else None
+        return Composed(answer.text if isinstance(answer.text, str) else "", usage, finish)
     if not isinstance(answer, str):
         raise TypeError(f"the closing answer is a {type(answer).__name__}; give a text")
     return Composed(answer)
@@ -78,12 +80,17 @@ def event_of_failure(effect: Effect, error: BaseException, *, model: bool = Fals
     name, message = perform.name_of(error), perform.message_of(error)
     if isinstance(effect, OwnEffect):
         return PerformFailed(name, message)
-    if not isinstance(effect, Decide):
-        return JudgeFailed(name, message) if isinstance(effect, Judge) else ComposeFailed(name, message)
+    if isinstance(effect, Judge):
+        return JudgeFailed(name, message)
+    retry_after_s = None
+    kind = "passing" if model and name in TRANSIENT else "error"
+    if isinstance(error, OutOfTime):
+        kind, name = "passing", "TimeoutError"
+    if isinstance(error, ModelFailed):
+        kind, retry_after_s = "passing" if error.kind.passes else "error", error.retry_after_s
+        name = error.kind.value if error.kind is not FailureKind.UNKNOWN else name
+    if isinstance(effect, Compose):
+        return ComposeFailed(name, message, kind, retry_after_s)
     if isinstance(error, MalformedDecision):
         return DecisionFailed(name, message, "malformed", usage=error.usage if isinstance(error.usage, Usage) else None)
-    if isinstance(error, ModelFailed):
-        kind = "passing" if error.kind.passes else "error"
-        word = error.kind.value if error.kind is not FailureKind.UNKNOWN else name
-        return DecisionFailed(word, message, kind, _seconds(error.retry_after_s))
-    return DecisionFailed(name, message, "passing" if model and name in TRANSIENT else "error")
+    return DecisionFailed(name, message, kind, retry_after_s)

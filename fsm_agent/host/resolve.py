@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 from collections.abc import Callable, Generator
 from typing import Any, TypeVar
+
+from fsm_agent.host.bodies import cancelled_by_host
 
 T = TypeVar("T")
 # It yields what is to be called, is sent what that gave, and is thrown what it raised.
 Questions = Generator[Callable[[], Any], Any, T]
 
+# What a host's function raises when it fails; its own cancellation is a failure, the host's passes through.
+FAILURES = (Exception, asyncio.CancelledError)
 ONLY_ASYNC = "await arun or adrive instead, or give a plain function"
 
 
@@ -29,7 +34,7 @@ def resolve(questions: Questions[T]) -> T:
         while True:
             try:
                 answer = at_once(question())
-            except Exception as error:
+            except FAILURES as error:
                 question = questions.throw(error)
             else:
                 question = questions.send(answer)
@@ -47,7 +52,9 @@ async def aresolve(questions: Questions[T]) -> T:
                 answer = question()
                 if hasattr(type(answer), "__await__"):
                     answer = await answer
-            except Exception as error:
+            except FAILURES as error:
+                if cancelled_by_host(error):
+                    raise
                 question = questions.throw(error)
             else:
                 question = questions.send(answer)

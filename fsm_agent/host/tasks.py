@@ -159,4 +159,9 @@ async def _take_turn(turn: threading.Lock) -> None:
 def _tell(loop: asyncio.AbstractEventLoop, free: asyncio.Future[None]) -> None:
     # A loop that was closed in the meantime wants no turn any more.
     with contextlib.suppress(RuntimeError):
-        loop.call_soon_threadsafe(lambda: free.done() or free.set_result(None))
+        loop.call_soon_threadsafe(_set, free)
+
+
+def _set(free: asyncio.Future[None]) -> None:
+    if not free.done():
+        free.set_result(None)

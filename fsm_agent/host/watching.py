@@ -15,6 +15,7 @@ from fsm_agent.core.run import Run
 from fsm_agent.core.stream_events import DeltasDiscarded, Gap, StreamEvent, TextDelta
 from fsm_agent.core.trace import trace_of
 from fsm_agent.host.clock import Clock
+from fsm_agent.host.interrupt import Interrupt
 
 Take = Callable[[StreamEvent], None]
 
@@ -22,8 +23,8 @@ Take = Callable[[StreamEvent], None]
 class Feed:
     """One drive as events: each new line of the trace once, with the UTC second, and text in between."""
 
-    def __init__(self, run: Run, clock: Clock, takes: list[Take]) -> None:
-        self._clock, self._takes = clock, takes
+    def __init__(self, run: Run, clock: Clock, observers: list[Take], reader: Take | None = None) -> None:
+        self._clock, self._observers, self._reader = clock, observers, reader
         # What happened since the last drive, or before the first, nobody has heard yet.
         self._told = run.heard
         self._deltas = False
@@ -31,9 +32,8 @@ class Feed:
     def happened(self, run: Run) -> None:
         """Hand on what is new in the trace."""
         if len(run.trace) > self._told:
-            new = trace_of(run, self._told, self._clock.wall())
-            self._told, self._deltas = len(run.trace), False
-            for event in new:
+            for event in trace_of(run, self._told, self._clock.wall()):
+                self._told, self._deltas = self._told + 1, False
                 self._emit(event)
 
     def delta(self, run: Run, text: str) -> None:
@@ -49,8 +49,15 @@ class Feed:
             self._emit(DeltasDiscarded(run.id, self._told - 1))
 
     def _emit(self, event: StreamEvent) -> None:
-        for take in self._takes:
+        for take in self._observers:
             take(event)
+        if self._reader is not None:
+            try:
+                self._reader(event)
+            except BaseException:
+                # Who left hears no more of it; those who only look on hear how it ends.
+                self._reader = None
+                raise
 
 
 class Left(BaseException):
@@ -58,16 +65,24 @@ class Left(BaseException):
 
 
 class Handoff:
-    """Events from the thread that drives to the one that reads, one at a time and only when asked for."""
+    """Events from the thread that drives to the one that reads, one at a time and only when asked for.
 
-    def __init__(self) -> None:
+    `ear` gives what interrupts the drive; it is asked in the thread that drives, at its first event.
+    """
+
+    def __init__(self, ear: Callable[[], Interrupt | None]) -> None:
+        self._ear = ear
+        self._interrupt: Interrupt | None = None
+        self._left = False
         self._wants: SimpleQueue[bool] = SimpleQueue()
         self._items: SimpleQueue[tuple[str, Any]] = SimpleQueue()
         self._thread: threading.Thread | None = None
 
     def give(self, event: StreamEvent) -> None:
         """Wait until the reader asks, and hand it the event; raises Left once the reader has left."""
-        if not self._wants.get():
+        if self._interrupt is None:
+            self._interrupt = self._ear()
+        if self._left or not self._wants.get():
             raise Left
         self._items.put(("event", event))
 
@@ -89,7 +104,11 @@ class Handoff:
                 else:
                     raise item
         finally:
+            self._left = True
             self._wants.put(False)
+            if self._interrupt is not None:
+                # It may be waiting for something else than its reader.
+                self._interrupt.ask()
             self._thread.join()
 
     def _run(self, drive: Callable[[], None]) -> None:

