@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from fsm_agent._version import __version__
-from fsm_agent.cli import ask, check, diagram, handle, report
+from fsm_agent.cli import ask, bound, check, diagram, handle, report, scenario
 from fsm_agent.cli.exits import INTERRUPTED, READER_LEFT, WRONG, discard_stdout, failed
 from fsm_agent.cli.words import shown
 from fsm_agent.core.errors import FsmAgentError
@@ -59,7 +59,7 @@ def commands(ctx: click.Context) -> int:
     return WRONG
 
 
-for _command in (ask.command, handle.command, check.command, diagram.command, report.command):
+for _command in (ask.command, bound.command, handle.command, check.command, diagram.command, report.command, scenario.command):
     commands.add_command(_command)
 
 

@@ -63,10 +63,10 @@ def command(
     asked = sys.stdin.read() if question == "-" else question
     machine = machine_of(machine_name, "agent", "autogpt")
     agent = Agent(
-        _tools(tools_name),
+        tools_named(tools_name),
         model_named(model_name, base_url),
         machine=machine.table,
-        limits=_limits(machine.limits or Limits(), limits),
+        limits=limits_named(machine.limits or Limits(), limits),
         instructions=instructions,
         code_mode=CodeMode() if code_mode else None,
     )
@@ -76,13 +76,15 @@ def command(
     return OK if answer.ok else SOME_FAILED
 
 
-def _tools(name: str) -> Any:
+def tools_named(name: str) -> Any:
+    """The tools under ``module:attribute``; a single function is one tool."""
     tools = attribute_named(name)
     # A module may give a function that makes them, such as one that opens a connection first.
     return [tools] if callable(tools) and not isinstance(tools, type) and hasattr(tools, "__code__") else tools
 
 
-def _limits(base: Limits, named: tuple[str, ...]) -> Limits:
+def limits_named(base: Limits, named: tuple[str, ...]) -> Limits:
+    """The limits with those changed that are written NAME=FIGURE; raises BuildError for one that there is not."""
     fields = attrs.fields_dict(Limits)
     changed: dict[str, Any] = {}
     for entry in named:

@@ -24,7 +24,7 @@ FORMAT = "fsm_agent.run"
 VERSION = 1
 
 _EVENTS = {kind.__name__: kind for kind in (*get_args(events.Event),)}
-_LEFT_OUT = frozenset({"driven", "replaying", "interrupt", "history", "heard"})
+_LEFT_OUT = frozenset({"driven", "replaying", "interrupt", "history"})
 
 
 def save(run: Run) -> str:
@@ -45,7 +45,6 @@ def load(text: object, setup: Setup) -> Run:
         raise SavedRunError(f"the saved run has version {short(saved.get('version'), 40)}; this library reads version {VERSION}")
     run: Run = _record_in(Run, saved.get("run"), "run")
     _check(run, setup)
-    run.heard = len(run.trace)
     return run
 
 

@@ -33,7 +33,8 @@ class Feed:
         """Hand on what is new in the trace."""
         if len(run.trace) > self._told:
             for event in trace_of(run, self._told, self._clock.wall()):
-                self._told, self._deltas = self._told + 1, False
+                self._told = run.heard = self._told + 1
+                self._deltas = False
                 self._emit(event)
 
     def delta(self, run: Run, text: str) -> None:
