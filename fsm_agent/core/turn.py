@@ -145,7 +145,8 @@ def _settle_body(run: Run, tool: Tool | None, call: Call, event: CallEvent, expl
         assert isinstance(event, Raised)
         ran = event.ran
         reading = _raised(tool, event)
-    if ran:
+    if ran and (tool is None or tool.where != "client"):
+        # What a client ran is no body of this host's.
         run.body_runs += 1
         call.body_runs += 1
     if tool is not None:
