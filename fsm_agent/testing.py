@@ -1,9 +1,10 @@
-"""For tests of hosts: deciders and clocks by script, paths walked from the table, expectations on what a run did."""
+"""For tests of hosts: deciders and clocks by script, paths walked from the table, expectations, and scenario files."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from threading import Lock
 from typing import Any
 
@@ -13,7 +14,7 @@ from fsm_agent.core.run import Run
 from fsm_agent.core.table import Row, Table
 from fsm_agent.host.clock import ScriptedClock
 
-__all__ = ["ScriptEnded", "ScriptedClock", "ScriptedDecider", "expect_path", "paths"]
+__all__ = ["ScriptEnded", "ScriptedClock", "ScriptedDecider", "expect_path", "paths", "run_scenario", "scenario_files"]
 
 
 class ScriptEnded(AssertionError):
@@ -84,3 +85,38 @@ def expect_path(ran: Answer | Run, wanted: Sequence[str]) -> None:
         raise AssertionError(f"the run walked {' -> '.join(walked)}; expected {' -> '.join(expected)}")
 
 
+def scenario_files(*places: str | Path, mode: str | None = None) -> list[Any]:
+    """Scenario files as pytest parameters of path and mode, one test each, for ``@pytest.mark.parametrize(("path", "mode"), ...)``.
+
+    `places` are files and folders, searched however deep; `mode` keeps one mode only. A file that is no scenario makes one test,
+    which fails and says why. Raises ScenarioError for a place that is not there or a folder that holds none.
+    """
+    import pytest
+
+    from fsm_agent.scenario.reading import ScenarioError, files_in, read_file
+
+    made: list[Any] = []
+    for path in files_in(places):
+        try:
+            modes = read_file(path).modes
+        except ScenarioError:
+            modes = ("unreadable",)
+        wanted = [one for one in modes if mode is None or one in (mode, "unreadable")]
+        made += [pytest.param(path, one, id=f"{path.stem}-{one}") for one in wanted]
+    return made
+
+
+def run_scenario(path: str | Path, mode: str | None = None) -> None:
+    """Run a scenario file in one mode, or in all of its modes; raises AssertionError with everything that came otherwise."""
+    from fsm_agent.scenario import runner
+    from fsm_agent.scenario.reading import ScenarioError, read_file
+
+    try:
+        scenario = read_file(path)
+    except ScenarioError as error:
+        raise AssertionError(str(error)) from None
+    for one in [mode] if mode is not None else scenario.modes:
+        verdict = runner.run_scenario(scenario, one)
+        if not verdict.holds:
+            faults = "\n".join(f"  {fault}" for fault in verdict.faults)
+            raise AssertionError(f"scenario {scenario.id} [{one}] in {path} does not hold:\n{faults}")

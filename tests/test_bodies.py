@@ -6,7 +6,9 @@ import asyncio
 import contextvars
 import functools
 import threading
+import time
 from collections.abc import Callable, Iterator
+from queue import SimpleQueue
 from typing import Any
 
 import pytest
@@ -18,6 +20,7 @@ from fsm_agent.core.values import ResultClass, Verdict
 from fsm_agent.host import bodies
 from fsm_agent.host.bodies import is_async, run_here, run_in_threads
 from fsm_agent.host.perform import Performance
+from fsm_agent.scenario.virtual_clock import VirtualClock
 
 NAME: contextvars.ContextVar[str] = contextvars.ContextVar("NAME", default="nobody")
 SOON = 0.15
@@ -346,3 +349,69 @@ def test_nothing_is_left_of_a_coroutine_that_could_not_be_called() -> None:
     event = run_here(job(functools.partial(soon, 1, 2)))
 
     assert (event.error, event.ran) == ("TypeError", False)
+
+
+# ---- results that others put, and clocks in whose time threads take turns
+
+
+def test_whoever_has_the_queue_of_results_can_end_the_wait(gate: threading.Event) -> None:
+    results: SimpleQueue[Any] = SimpleQueue()
+    results.put((-1, bodies.Through(LookupError("stop"))))
+    with pytest.raises(LookupError, match="stop"):
+        run_in_threads([job(gate.wait)], lambda position, event: None, results=results)
+
+
+def test_a_late_result_of_another_turn_is_not_taken_for_one_of_this(gate: threading.Event) -> None:
+    results: SimpleQueue[Any] = SimpleQueue()
+    told: list[Any] = []
+    late = job(lambda: gate.wait() and "late", seconds=0.01)
+    run_in_threads([late], lambda position, event: told.append(event.error), results=results)
+    gate.set()
+    while results.empty():
+        time.sleep(0.001)
+    run_in_threads([job(lambda: "own")], lambda position, event: told.append(event.value), results=results)
+    assert told == ["TimeoutError", "own"]
+
+
+def in_time(clock: VirtualClock, *jobs: Performance) -> list[tuple[int, Any, float]]:
+    """What was told of each body, and when, in the clock's time."""
+    told: list[tuple[int, Any, float]] = []
+
+    def tell(position: int, event: Any) -> None:
+        told.append((position, getattr(event, "value", None) or event.error, clock.now()))
+
+    with clock.acting():
+        run_in_threads(list(jobs), tell, clock=clock)
+    return told
+
+
+def sleeper(clock: VirtualClock, seconds: float, value: str = "slept") -> Callable[[], str]:
+    def body() -> str:
+        clock.wait(None, clock.now() + seconds)
+        return value
+
+    return body
+
+
+def test_bodies_sleep_and_time_out_in_the_time_of_such_a_clock() -> None:
+    clock = VirtualClock()
+    jobs = [job(sleeper(clock, 3)), job(sleeper(clock, 9), seconds=2, number=1), job(sleeper(clock, 4), seconds=4, number=2)]
+    assert in_time(clock, *jobs) == [(1, "TimeoutError", 2.0), (0, "slept", 3.0), (2, "slept", 4.0)]
+
+
+def test_exclusive_bodies_wait_for_their_turn_in_the_time_of_such_a_clock() -> None:
+    clock, turn = VirtualClock(), threading.Lock()
+    jobs = [job(sleeper(clock, 3), turn=turn), job(sleeper(clock, 3), turn=turn, number=1), job(sleeper(clock, 1), turn=turn, seconds=2)]
+    assert in_time(clock, *jobs) == [(2, "TimeoutError", 2.0), (0, "slept", 3.0), (1, "slept", 6.0)]
+    assert not turn.locked()
+
+
+def test_a_turn_that_is_given_back_is_told_to_those_who_want_it() -> None:
+    turn, told = threading.Lock(), []
+    turn.acquire()
+    bodies.want_turn(turn, lambda: told.append(1))
+    bodies.want_turn(turn, lambda: told.append(2))
+    bodies.give_turn_back(turn)
+    turn.acquire()
+    bodies.give_turn_back(turn)
+    assert told == [1, 2]

@@ -15,7 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fsm_agent.core.errors import BuildError
-from fsm_agent.host.clock import Clock, ScriptedClock, SystemClock, finite_seconds
+from fsm_agent.host.clock import Clock, ScriptedClock, SystemClock, TurnClock, finite_seconds, turns_of
+from fsm_agent.scenario.virtual_clock import VirtualClock
 
 NO_SECONDS: list[Any] = [None, "1", b"1", True, [], {}, object(), 1j, math.nan, math.inf, -math.inf, 10**5000]
 CLOCKS: list[Callable[[], Clock]] = [SystemClock, ScriptedClock]
@@ -165,3 +166,14 @@ def test_a_scripted_sleep_lets_other_tasks_take_their_turn() -> None:
     asyncio.run(both())
     assert seen == ["a", "b", "a", "b"]
     assert clock.slept_s == 4.0
+
+
+@pytest.mark.parametrize("clock", [None, SystemClock(), ScriptedClock()], ids=lambda clock: type(clock).__name__)
+def test_in_most_clocks_threads_take_no_turns(clock: Clock | None) -> None:
+    assert turns_of(clock) is None
+    assert not isinstance(clock, TurnClock)
+
+
+def test_a_clock_in_whose_time_threads_take_turns_is_known() -> None:
+    clock = VirtualClock()
+    assert turns_of(clock) is clock

@@ -15,9 +15,10 @@ import pytest
 from fsm_agent.core.events import Raised, Returned
 from fsm_agent.core.run import Call
 from fsm_agent.core.tools import Tool
-from fsm_agent.host import tasks
+from fsm_agent.host import bodies, tasks
 from fsm_agent.host.perform import Performance
 from fsm_agent.host.tasks import run_in_loop
+from fsm_agent.scenario.virtual_loop import VirtualLoop, run_virtually
 
 NAME: contextvars.ContextVar[str] = contextvars.ContextVar("NAME", default="nobody")
 SOON = 0.15
@@ -514,3 +515,59 @@ def test_a_coroutine_that_is_closed_ends_quietly() -> None:
         await asyncio.sleep(0)
 
     asyncio.run(run())
+
+
+# ---- virtual time
+
+
+def virtually(*jobs: Performance) -> list[tuple[int, Any, float]]:
+    """What was told of each body, and when, in a virtual event loop."""
+    loop, told = VirtualLoop(), []
+
+    def tell(position: int, event: Any) -> None:
+        told.append((position, getattr(event, "value", None) or event.error, loop.time()))
+
+    run_virtually(run_in_loop(list(jobs), tell), loop)
+    return told
+
+
+def sleeper(seconds: float) -> Callable[[], Any]:
+    async def body() -> str:
+        await asyncio.sleep(seconds)
+        return "slept"
+
+    return body
+
+
+def test_bodies_sleep_and_time_out_in_virtual_time() -> None:
+    jobs = [job(sleeper(3)), job(sleeper(9), seconds=2, number=1), job(sleeper(4), seconds=4, number=2)]
+    assert virtually(*jobs) == [(1, "TimeoutError", 2.0), (0, "slept", 3.0), (2, "slept", 4.0)]
+
+
+def test_an_exclusive_turn_is_taken_the_moment_it_is_free() -> None:
+    turn = threading.Lock()
+    jobs = [job(sleeper(3), turn=turn), job(sleeper(3), turn=turn, number=1), job(sleeper(1), turn=turn, seconds=2, number=2)]
+    assert virtually(*jobs) == [(2, "TimeoutError", 2.0), (0, "slept", 3.0), (1, "slept", 6.0)]
+    assert not turn.locked()
+
+
+def test_a_turn_that_a_thread_gives_back_wakes_a_task() -> None:
+    turn = threading.Lock()
+    turn.acquire()
+    threading.Timer(0.01, bodies.give_turn_back, [turn]).start()
+    told: list[Any] = []
+    asyncio.run(run_in_loop([job(soon, turn=turn)], lambda position, event: told.append(event)))
+    assert type(told[0]) is Returned
+
+
+def test_a_turn_wanted_in_a_loop_that_is_closed_goes_to_others() -> None:
+    turn = threading.Lock()
+    turn.acquire()
+
+    async def gives_up() -> None:
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(run_in_loop([job(soon, turn=turn, seconds=LONG)], lambda position, event: None), 0.01)
+
+    asyncio.run(gives_up())
+    bodies.give_turn_back(turn)
+    assert not turn.locked()

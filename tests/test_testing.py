@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import attrs
@@ -15,6 +16,7 @@ from fsm_agent.agent import Agent
 from fsm_agent.core._machine import Machine
 from fsm_agent.core.agent_table import AGENT
 from fsm_agent.core.effects import Compose, Decide
+from fsm_agent.core.errors import BuildError
 from fsm_agent.core.guards import Opaque
 from fsm_agent.core.limits import Limits
 from fsm_agent.core.run import Run
@@ -22,7 +24,15 @@ from fsm_agent.core.table import KINDS, Row, State, Table
 from fsm_agent.core.values import Decision, Status, StopReason, ToolCall
 from fsm_agent.host import clock
 from fsm_agent.lab.tables import DESK, NAIVE
-from fsm_agent.testing import ScriptedClock, ScriptedDecider, ScriptEnded, expect_path, paths
+from fsm_agent.testing import (
+    ScriptedClock,
+    ScriptedDecider,
+    ScriptEnded,
+    expect_path,
+    paths,
+    run_scenario,
+    scenario_files,
+)
 
 
 def asking(turn: int) -> Decide:
@@ -247,3 +257,35 @@ def test_a_path_that_differs_shows_both_lists(wanted: list[str]) -> None:
     with pytest.raises(AssertionError) as raised:
         expect_path(run, wanted)
     assert str(raised.value) == f"the run walked normalize -> gather -> final; expected {' -> '.join(wanted)}"
+
+
+# ---- scenario files
+
+
+GOOD = '{"id": "good", "limits": {"min_evidence": 0}, "model": [{"final": "x"}], "expect": {"status": "ok"}}'
+
+
+def test_scenario_files_are_tests_of_path_and_mode(tmp_path: Path) -> None:
+    (tmp_path / "good.json").write_text(GOOD)
+    (tmp_path / "one.toml").write_text('mode = "async"\n[[model]]\nfinal = "x"\n')
+    (tmp_path / "odd.json").write_text("{")
+    made = scenario_files(tmp_path)
+    assert [one.id for one in made] == ["good-sync", "good-async", "odd-unreadable", "one-async"]
+    assert made[0].values == (tmp_path / "good.json", "sync")
+    assert [one.id for one in scenario_files(tmp_path / "good.json", tmp_path / "one.toml", mode="async")] == ["good-async", "one-async"]
+    with pytest.raises(AssertionError, match="no JSON"):
+        run_scenario(*made[2].values)
+    with pytest.raises(BuildError, match="no such file"):
+        scenario_files(tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize("mode", ["sync", "async", None])
+def test_a_scenario_that_holds_says_nothing_and_one_that_does_not_says_what_came(tmp_path: Path, mode: str | None) -> None:
+    path = tmp_path / "one.json"
+    path.write_text(GOOD)
+    run_scenario(path, mode)
+    path.write_text(GOOD.replace('"status": "ok"', '"status": "failed", "model_turns": 2'))
+    with pytest.raises(AssertionError) as caught:
+        run_scenario(str(path), mode)
+    faults = "  status: expected failed, came ok\n  model_turns: expected 2, came 1"
+    assert str(caught.value) == f"scenario good [{mode or 'sync'}] in {path} does not hold:\n{faults}"

@@ -66,7 +66,7 @@ def command(
         tools_named(tools_name),
         model_named(model_name, base_url),
         machine=machine.table,
-        limits=limits_named(machine.limits or Limits(), limits),
+        limits=limits_named(_unhurried(machine.limits or Limits(), model_name), limits),
         instructions=instructions,
         code_mode=CodeMode() if code_mode else None,
     )
@@ -96,6 +96,11 @@ def limits_named(base: Limits, named: tuple[str, ...]) -> Limits:
         except ValueError:
             raise BuildError(f"--limit {entry!r:.60}: {figure!r:.40} is no number; write a number or none") from None
     return attrs.evolve(base, **changed)
+
+
+def _unhurried(limits: Limits, model_name: str) -> Limits:
+    """The limits with time enough for a model that runs on this machine, on one thread."""
+    return attrs.evolve(limits, deadline_s=_OFFLINE_S) if model_name == "offline" else limits
 
 
 def _drive(agent: Agent, run: Run, *, quiet: bool, yes: bool) -> Answer:
@@ -144,3 +149,6 @@ def answer_json(answer: Answer) -> dict[str, Any]:
         "usage": answer.usage,
         "path": list(answer.path),
     }
+
+
+_OFFLINE_S = 300.0

@@ -1,0 +1,81 @@
+"""What a document breaks of the published format, in one sentence that names the place and the key."""
+
+from __future__ import annotations
+
+import difflib
+from typing import Any
+
+from fsm_agent.core.short_text import short
+
+_VERBS = "run resume person client message save load advance_s cancel crash together"
+
+
+def fault_of(error: Any) -> str:
+    """The most telling fault of a validation error and of those it is made of."""
+    error = _deepest(error)
+    place = "/".join(map(str, error.absolute_path)) or "the file"
+    return f"{place}: {_words(error)}"
+
+
+def _deepest(error: Any) -> Any:
+    """Of alternatives follow the one whose type fits, and in it the fault that lies deepest."""
+    while error.context:
+        branches: dict[Any, list[Any]] = {}
+        for one in error.context:
+            branches.setdefault(one.schema_path[0], []).append(one)
+        here = error.absolute_path
+        fitting = [
+            faults
+            for faults in branches.values()
+            if not any(one.validator in ("type", "const", "enum", "required") and one.absolute_path == here for one in faults)
+        ]
+        if not fitting:
+            return error
+        faults = min(fitting, key=len)
+        error = max(faults, key=lambda one: (len(one.absolute_path), one.validator == "additionalProperties"))
+    return error
+
+
+def _words(error: Any) -> str:
+    got = short(error.instance, 60)
+    match error.validator:
+        case "additionalProperties":
+            return _unknown_key(error)
+        case "required":
+            missing = [key for key in error.validator_value if key not in error.instance]
+            return f"the key {missing[0]!r} is missing"
+        case "oneOf":
+            verbs = [verb for verb in _VERBS.split() if isinstance(error.instance, dict) and verb in error.instance]
+            return f"a step has exactly one of {', '.join(_VERBS.split())}; this one has {', '.join(verbs) or 'none'}"
+        case "not":
+            return f"the keys {' and '.join(error.validator_value.get('required', ['?']))} exclude each other"
+        case "enum":
+            return f"{got} is none of {', '.join(short(one, 40) for one in error.validator_value)}"
+        case "const":
+            return f"{got} is not {short(error.validator_value, 60)}"
+        case "type":
+            wanted = error.validator_value
+            return f"expected {' or '.join([wanted] if isinstance(wanted, str) else wanted)}, got {got}"
+        case "anyOf":
+            return f"expected {_alternatives(error)}, got {got}"
+    return short(error.message, 200)[1:-1]
+
+
+def _unknown_key(error: Any) -> str:
+    known = list(error.schema.get("properties", {}))
+    unknown = next(key for key in error.instance if key not in known)
+    near = difflib.get_close_matches(unknown, known, 1)
+    mend = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(known) or 'none'}"
+    return f"unknown key {unknown!r}; {mend}"
+
+
+def _alternatives(error: Any) -> str:
+    kinds: list[str] = []
+    for one in error.context:
+        if one.validator == "type":
+            wanted = one.validator_value
+            kinds += [wanted] if isinstance(wanted, str) else wanted
+        elif one.validator in ("const", "enum"):
+            wanted = one.validator_value
+            kinds += [short(value, 40) for value in (wanted if isinstance(wanted, list) else [wanted])]
+    return " or ".join(dict.fromkeys(kinds)) or "another value"

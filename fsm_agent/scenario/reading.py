@@ -1,0 +1,189 @@
+"""Scenario files read: JSON or TOML, checked against the published format, their special values made.
+
+Everything that is wrong with a file is one line with the file and the place in it.
+"""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Iterable
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, NoReturn
+
+import attrs
+
+from fsm_agent.core.errors import BuildError
+from fsm_agent.core.schema_validator import library
+from fsm_agent.core.short_text import short
+from fsm_agent.scenario.faults import fault_of
+from fsm_agent.scenario.values import BadValue, decoded
+
+MODES = ("sync", "async")
+ENDINGS = (".json", ".toml")
+
+
+class ScenarioError(BuildError):
+    """A scenario file cannot be read or is no scenario; the message names the file and the place in it."""
+
+
+@attrs.frozen(kw_only=True)
+class Scenario:
+    """One scenario: its name, the file it stands in, and the keys of the file with special values made.
+
+    `modes` are those in which it is to run, in order.
+    """
+
+    id: str
+    path: Path
+    keys: dict[str, Any]
+    modes: tuple[str, ...] = MODES
+
+
+def files_in(places: Iterable[str | Path]) -> list[Path]:
+    """The scenario files that are named or stand in named folders, however deep, sorted by path within each folder.
+
+    Raises ScenarioError for a place that is not there and for a folder that holds none.
+    """
+    found: list[Path] = []
+    for place in map(Path, places):
+        if place.is_dir():
+            inside = sorted(path for path in place.rglob("*") if path.suffix in ENDINGS and path.is_file())
+            if not inside:
+                raise ScenarioError(f"{place}: the folder holds no scenario (*.json, *.toml)")
+            found += inside
+        elif place.exists():
+            found.append(place)
+        else:
+            raise ScenarioError(f"{place}: there is no such file or folder")
+    return found
+
+
+def read_file(path: str | Path) -> Scenario:
+    """The scenario in a file; raises ScenarioError for what is none, MissingExtra without the package ``jsonschema``."""
+    path = Path(path)
+    try:
+        raw = path.read_bytes()
+    except OSError as error:
+        raise ScenarioError(f"{path}: {error.strerror or type(error).__name__}") from None
+    try:
+        text = raw.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ScenarioError(f"{path}: byte 0x{raw[error.start]:02x} at position {error.start} is not UTF-8") from None
+    document = _from_toml(path, text) if path.suffix == ".toml" else _from_json(path, text)
+    return scenario_of(document, path)
+
+
+def scenario_of(document: Any, path: str | Path = "scenario") -> Scenario:
+    """The scenario that a document (plain JSON data) describes; `path` is what errors call it."""
+    path = Path(path)
+    try:
+        if fault := _fault(document):
+            raise ScenarioError(f"{path}: {fault}")
+        keys = _decoded(document, ())
+    except RecursionError:
+        raise ScenarioError(f"{path}: it nests too deep to be read") from None
+    except _At as error:
+        raise ScenarioError(f"{path}: {'/'.join(error.place) or 'the file'}: {error}") from None
+    mode = keys.get("mode", list(MODES))
+    modes = tuple(dict.fromkeys([mode] if isinstance(mode, str) else mode))
+    return Scenario(id=keys.get("id") or path.stem, path=path, keys=keys, modes=modes)
+
+
+@cache
+def format_schema() -> dict[str, Any]:
+    """The published format, a JSON Schema (Draft 2020-12)."""
+    text = files("fsm_agent.scenario").joinpath("format.json").read_text(encoding="utf-8")
+    schema: dict[str, Any] = json.loads(text)
+    return schema
+
+
+@cache
+def _validator() -> Any:
+    return library().Draft202012Validator(format_schema())
+
+
+def _fault(document: Any) -> str:
+    validator = _validator()
+    errors = sorted(validator.iter_errors(document), key=lambda error: (len(error.absolute_path), str(error.absolute_path)))
+    return fault_of(errors[0]) if errors else ""
+
+
+class _At(Exception):
+    """A special value at a place that cannot be read."""
+
+    def __init__(self, why: str, place: tuple[str, ...]) -> None:
+        super().__init__(why)
+        self.place = place
+
+
+def _decoded(value: Any, place: tuple[str, ...]) -> Any:
+    """The document with the special values of its free places made; contracts in JSON Schema and templates stay."""
+    if _is_free(place):
+        try:
+            return decoded(value, in_body="does" in place)
+        except BadValue as error:
+            raise _At(str(error), place) from None
+    if isinstance(value, dict):
+        return {key: _decoded(one, (*place, key)) for key, one in value.items()}
+    if isinstance(value, list):
+        return [_decoded(one, (*place, str(n))) for n, one in enumerate(value)]
+    return value
+
+
+# What stands below these keys are values of the author's own, or texts that may be written as repetitions.
+_FREE = frozenset({
+    "query", "args", "args_raw", "return", "value", "raw", "final", "message", "edit", "verifier", "reason", "text", "intent", "changed",
+    "sleep_s", "retry_after_s", "cache_ttl_s", "negative_ttl_s", "ttl_s", "text_has", "text_lacks", "has", "lacks", "model_saw",
+    "tool_args", "tool_args_in", "deltas", "tool", "returns", "closing",
+})  # fmt: skip
+_NAMED = frozenset({"tools", "tool_runs", "distinct_args", "allowed", "max_same_tool_calls", "pending", "post"})
+
+
+def _is_free(place: tuple[str, ...]) -> bool:
+    return bool(place) and place[-1] in _FREE and (len(place) < 2 or place[-2] not in _NAMED)
+
+
+def _from_toml(path: Path, text: str) -> Any:
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ScenarioError(f"{path}: no TOML: {error}") from None
+    except RecursionError:
+        raise ScenarioError(f"{path}: it nests too deep to be read") from None
+
+
+def _from_json(path: Path, text: str) -> Any:
+    try:
+        return _READER.decode(text.strip())
+    except json.JSONDecodeError as error:
+        raise ScenarioError(f"{path}: no JSON: {error.msg} at line {error.lineno} column {error.colno}") from None
+    except RecursionError:
+        raise ScenarioError(f"{path}: it nests too deep to be read") from None
+    except ValueError as error:
+        raise ScenarioError(f"{path}: no JSON: {error}") from None
+
+
+def _entries(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    made: dict[str, Any] = {}
+    for name, value in pairs:
+        if name in made:
+            raise ValueError(f"the key {short(name, 60)} stands twice in one object")
+        made[name] = value
+    return made
+
+
+def _constant(name: str) -> NoReturn:
+    raise ValueError(f'{name} is no JSON number; write {{"$float": "{name.lower().replace("infinity", "inf")}"}}')
+
+
+def _whole(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise ValueError(f'a number of {len(text)} digits is too long; write {{"$int": ...}}') from None
+
+
+_READER = json.JSONDecoder(object_pairs_hook=_entries, parse_constant=_constant, parse_int=_whole)

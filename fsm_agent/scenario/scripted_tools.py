@@ -1,0 +1,153 @@
+"""The tools of a scenario: bodies by script, counted, held where a step waits for them, and classified as written."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Callable, Mapping
+from contextvars import ContextVar
+from typing import Any
+
+from fsm_agent.core.plain import plain_copy
+from fsm_agent.core.results import TRANSIENT
+from fsm_agent.core.tools import BreakerPolicy, Outcome, Retry, Tool
+from fsm_agent.core.values import Verdict
+from fsm_agent.host.tool_forms import arguments_form, result_form
+from fsm_agent.scenario.named_errors import exception_named
+from fsm_agent.scenario.script import REPEAT_LAST, ScriptEnded, step_of
+from fsm_agent.scenario.surroundings import Surroundings
+from fsm_agent.scenario.values import filled
+
+# No argument has this name, so it is no argument of any contract.
+CONTEXT = "the call's own context"
+_SAID: ContextVar[Verdict | None] = ContextVar("_SAID", default=None)
+_AS_DECLARED = (
+    "effect", "description", "timeout_s", "cache_ttl_s", "negative_ttl_s", "identity", "polling", "constant", "empty_ok",
+    "exclusive", "max_result_bytes", "decode_json", "secret", "source", "where",
+)  # fmt: skip
+
+
+class ScriptedTool:
+    """One tool of the world: its steps, how often its body ran, with what arguments, and how many of them are active."""
+
+    def __init__(self, name: str, keys: Mapping[str, Any], world: Surroundings) -> None:
+        self.name, self.keys, self.world = name, keys, world
+        does = keys.get("does", [{"return": "ok"}])
+        self.steps: list[Mapping[str, Any]] = [does] if isinstance(does, Mapping) else list(does)
+        self.runs = self.active = self.most_active = self.asked = 0
+        self.seen: list[dict[str, Any]] = []
+        self.result_schema: Any = None
+        self._lock = threading.Lock()
+
+    def tool(self) -> Tool:
+        """The tool for an agent; raises ContractError where its declarations contradict each other."""
+        keys = self.keys
+        declared: dict[str, Any] = {key: keys[key] for key in _AS_DECLARED if key in keys}
+        if "retry" in keys:
+            declared["retry"] = Retry(**keys["retry"])
+        if "breaker" in keys:
+            declared["breaker"] = BreakerPolicy(**keys["breaker"]) if keys["breaker"] is not None else None
+        if "post" in keys:
+            declared["post"] = {name: _holds(schema, self.name) for name, schema in keys["post"].items()}
+        approval = keys.get("approval", False)
+        returns = result_form(keys.get("returns"), self.name, empty_ok=bool(keys.get("empty_ok", False)))
+        self.result_schema = returns.json_schema() if returns is not None else None
+        return Tool(
+            name=self.name,
+            fn=self._abody if self.world.asynchronous else self._body,
+            args=arguments_form(keys.get("args"), self.name),
+            returns=returns,
+            classify=_classify if any(map(_is_classified, self.steps)) else None,
+            context_parameter=CONTEXT,
+            approval=self._approval if isinstance(approval, list) else approval,
+            **declared,
+        )
+
+    def _approval(self, **args: Any) -> Any:
+        answers = self.keys["approval"]
+        with self._lock:
+            answer = answers[min(self.asked, len(answers) - 1)]
+            self.asked += 1
+        if isinstance(answer, Mapping) and "raise" in answer:
+            raise exception_named(answer["raise"], answer.get("message", ""))
+        return answer
+
+    # ---- bodies
+
+    def _body(self, **args: Any) -> Any:
+        context = args.pop(CONTEXT, None)
+        step, names = self._begin(args)
+        try:
+            self.world.hold(self.name, context)
+            if seconds := _seconds(step, names):
+                self.world.pause(seconds)
+            return self._end(step, names)
+        finally:
+            self._leave()
+
+    async def _abody(self, **args: Any) -> Any:
+        context = args.pop(CONTEXT, None)
+        step, names = self._begin(args)
+        try:
+            await self.world.ahold(self.name, context)
+            if seconds := _seconds(step, names):
+                await self.world.apause(seconds)
+            return self._end(step, names)
+        finally:
+            self._leave()
+
+    def _begin(self, args: dict[str, Any]) -> tuple[Mapping[str, Any], dict[str, Any]]:
+        _SAID.set(None)
+        with self._lock:
+            self.runs += 1
+            number = self.runs
+            self.seen.append(plain_copy(args))
+            self.active += 1
+            self.most_active = max(self.most_active, self.active)
+        self.world.body_began()
+        step = step_of(self.steps, number - 1, self.keys.get("then", REPEAT_LAST))
+        if step is None and self.steps:
+            self._leave()
+            what = f"the body of {self.name} ran {number} times and its script has {len(self.steps)} steps"
+            self.world.violations.append(what)
+            raise ScriptEnded(what)
+        return (step.value if step is not None else {}), {"n": number, "args": args}
+
+    def _end(self, step: Mapping[str, Any], names: Mapping[str, Any]) -> Any:
+        message = filled(step.get("message", ""), names)
+        if "class" in step:
+            seconds = filled(step.get("retry_after_s"), names)
+            _SAID.set(Verdict(result_class=step["class"], reason=message, retry_after_s=seconds))
+        elif "raise" in step:
+            # Without a class a raise is a plain failure, whatever its type says elsewhere.
+            _SAID.set(Verdict(result_class="OK"))
+        if "raise" in step:
+            raise exception_named(filled(step["raise"], names), message)
+        return filled(plain_copy(step.get("return")), names, self.result_schema)
+
+    def _leave(self) -> None:
+        with self._lock:
+            self.active -= 1
+        self.world.body_ended()
+
+
+def _is_classified(step: Mapping[str, Any]) -> bool:
+    raised = str(step.get("raise", "")).rpartition(".")[2]
+    return "class" in step or raised in TRANSIENT or "$" in raised
+
+
+def _classify(outcome: Outcome) -> Verdict | None:
+    return _SAID.get()
+
+
+def _seconds(step: Mapping[str, Any], names: Mapping[str, Any]) -> float:
+    seconds = filled(step.get("sleep_s", 0), names)
+    number = isinstance(seconds, int | float) and not isinstance(seconds, bool) and math.isfinite(seconds)
+    return float(seconds) if number and seconds > 0 else 0.0
+
+
+def _holds(schema: Any, tool: str) -> Callable[[Any], bool]:
+    from fsm_agent.core.schema_check import compile_schema
+
+    compiled = compile_schema(schema, f"tool {tool!r}, a post-condition")
+    return lambda value: not compiled.unmet(value)

@@ -1,0 +1,115 @@
+"""The stage of tasks: drives and bodies as tasks of a virtual event loop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
+
+from fsm_agent.core.answers import Answer
+from fsm_agent.core.run import Run
+from fsm_agent.scenario.stage import Drive, Flag, Steps
+from fsm_agent.scenario.virtual_clock import Place
+from fsm_agent.scenario.virtual_loop import VirtualLoop, run_virtually
+
+# How often other tasks have their turn until a cancelled one has ended.
+_TICKS = 100
+T = TypeVar("T")
+
+
+class _TaskFlag:
+    def __init__(self) -> None:
+        self.on, self._event = False, asyncio.Event()
+
+    def set(self) -> None:
+        self.on = True
+        self._event.set()
+
+    async def wait(self) -> None:
+        await self._event.wait()
+
+
+class Tasks:
+    """The stage of tasks."""
+
+    asynchronous = True
+
+    def __init__(self) -> None:
+        self.clock = VirtualLoop()
+
+    def flag(self) -> Flag:
+        """See `Stage`."""
+        return _TaskFlag()
+
+    async def sleep(self, seconds: float) -> None:
+        """See `Stage`."""
+        await asyncio.sleep(seconds)
+
+    async def drive(self, agent: Any, run: Run) -> Answer:
+        """See `Stage`."""
+        answer: Answer = await agent.adrive(run)
+        return answer
+
+    async def resume(self, agent: Any, run: Run, raises: dict[str, Any]) -> Answer:
+        """See `Stage`."""
+        answer: Answer = await agent.aresume(run, **raises)
+        return answer
+
+    async def events(self, agent: Any, run: Run, happened: Callable[[Any], bool]) -> None:
+        """See `Stage`."""
+        stream = agent.astream(run)
+        try:
+            async for event in stream:
+                if not happened(event):
+                    break
+        finally:
+            await stream.aclose()
+
+    def place(self) -> Place | None:
+        """See `Stage`."""
+        return None
+
+    def interrupt(self, place: Place | None) -> None:
+        """See `Stage`; the task is cancelled already."""
+
+    async def undriven(self, run: Run) -> None:
+        """See `Stage`."""
+        for _ in range(_TICKS):
+            if not run.driven:
+                return
+            await asyncio.sleep(0)
+
+    def begin(self, drive: Drive, steps: Callable[[], Steps[None]]) -> None:
+        """See `Stage`."""
+
+        async def task() -> None:
+            try:
+                await steps()
+            except BaseException as error:
+                drive.error = error
+            finally:
+                drive.news.set()
+                drive.done.set()
+
+        drive.task = asyncio.get_running_loop().create_task(task())
+
+    async def end(self, drive: Drive, place: Any) -> None:
+        """See `Stage`."""
+        drive.dead = True
+        if drive.task is not None:
+            drive.task.cancel()
+            await drive.done.wait()
+
+    async def beside(self, lists: Iterable[Callable[[], Steps[None]]]) -> list[BaseException | None]:
+        """See `Stage`."""
+        plays = list(lists)
+        drives = [Drive(self.flag(), self.flag()) for _ in plays]
+        for drive, steps in zip(drives, plays, strict=True):
+            self.begin(drive, steps)
+        for drive in drives:
+            await drive.done.wait()
+        return [drive.error for drive in drives]
+
+    def play(self, steps: Callable[[], Steps[T]]) -> T:
+        """See `Stage`."""
+        return run_virtually(steps(), self.clock)

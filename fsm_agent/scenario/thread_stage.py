@@ -1,0 +1,138 @@
+"""The stage of threads: drives and bodies in threads that take turns in virtual time."""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import threading
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
+
+from fsm_agent.core.answers import Answer
+from fsm_agent.core.run import Run
+from fsm_agent.host.interrupt import Interrupted
+from fsm_agent.host.watching import Left
+from fsm_agent.scenario.stage import Drive, Flag, Steps
+from fsm_agent.scenario.virtual_clock import Place, VirtualClock
+
+T = TypeVar("T")
+
+
+def at_once(steps: Steps[T]) -> T:
+    """The result of steps that suspend nowhere."""
+    try:
+        steps.send(None)
+    except StopIteration as end:
+        result: T = end.value
+        return result
+    steps.close()
+    raise RuntimeError("steps on the stage of threads must not suspend")
+
+
+class _ThreadFlag:
+    def __init__(self, clock: VirtualClock) -> None:
+        self.on, self._clock = False, clock
+
+    def set(self) -> None:
+        self.on = True
+
+    async def wait(self) -> None:
+        self._clock.wait(lambda: self.on)
+
+
+class Threads:
+    """The stage of threads."""
+
+    asynchronous = False
+
+    def __init__(self) -> None:
+        self.clock = VirtualClock()
+
+    def flag(self) -> Flag:
+        """See `Stage`."""
+        return _ThreadFlag(self.clock)
+
+    async def sleep(self, seconds: float) -> None:
+        """See `Stage`."""
+        self.clock.wait(None, self.clock.now() + seconds)
+
+    async def drive(self, agent: Any, run: Run) -> Answer:
+        """See `Stage`."""
+        answer: Answer = agent.drive(run)
+        return answer
+
+    async def resume(self, agent: Any, run: Run, raises: dict[str, Any]) -> Answer:
+        """See `Stage`."""
+        answer: Answer = agent.resume(run, **raises)
+        return answer
+
+    async def events(self, agent: Any, run: Run, happened: Callable[[Any], bool]) -> None:
+        """See `Stage`."""
+        # A stream drives in a thread of its own; here the reader's thread is the one that has its turn.
+        def take(event: Any) -> None:
+            if not happened(event):
+                raise Left
+
+        with contextlib.suppress(Left):
+            agent.driver.drive(run, None, agent._feed(run, take))
+
+    def place(self) -> Place | None:
+        """See `Stage`."""
+        return self.clock.place
+
+    def interrupt(self, place: Place | None) -> None:
+        """See `Stage`."""
+        if place is not None:
+            self.clock.interrupt(place, Interrupted())
+
+    async def undriven(self, run: Run) -> None:
+        """See `Stage`."""
+        self.clock.wait(lambda: not run.driven)
+
+    def begin(self, drive: Drive, steps: Callable[[], Steps[None]]) -> None:
+        """See `Stage`."""
+        place = drive.place = self.clock.enter(body=False)
+
+        def thread() -> None:
+            try:
+                self.clock.begin(place)
+                at_once(steps())
+            except BaseException as error:
+                drive.error = error
+            finally:
+                drive.news.set()
+                drive.done.set()
+                if self.clock.place is place:
+                    self.clock.leave()
+
+        _start(thread)
+
+    async def end(self, drive: Drive, place: Any) -> None:
+        """See `Stage`."""
+        drive.dead = True
+        for one in (drive.place, place):
+            if one is not None:
+                self.clock.end(one)
+
+    async def beside(self, lists: Iterable[Callable[[], Steps[None]]]) -> list[BaseException | None]:
+        """See `Stage`."""
+        plays = list(lists)
+        drives = [Drive(self.flag(), self.flag()) for _ in plays]
+        for drive, steps in zip(drives, plays, strict=True):
+            self.begin(drive, steps)
+        self.clock.wait(lambda: all(drive.done.on for drive in drives))
+        return [drive.error for drive in drives]
+
+    def play(self, steps: Callable[[], Steps[T]]) -> T:
+        """See `Stage`."""
+        with self.clock.acting():
+            try:
+                return at_once(steps())
+            finally:
+                # While this thread has its turn, so that bodies left behind do not come to their end first.
+                self.clock.close()
+
+
+def _start(target: Callable[[], None]) -> None:
+    context = contextvars.copy_context()
+    threading.Thread(target=context.run, args=(target,), name="scenario", daemon=True).start()
