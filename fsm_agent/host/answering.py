@@ -44,6 +44,7 @@ class Answerer:
                 interrupt.sleep(effect.seconds)
             else:
                 clock.sleep(effect.seconds)
+                interrupt.check()
             return Waited()
         ear = _listen(run, effect, watch)
         try:

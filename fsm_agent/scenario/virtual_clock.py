@@ -36,7 +36,6 @@ class Place:
     body: bool
     ready: Callable[[], bool] | None = None
     until: int | None = None
-    waits: bool = False
     error: BaseException | None = None
     go: threading.Event = attrs.field(factory=threading.Event)
 
@@ -121,7 +120,7 @@ class VirtualClock:
 
     def enter(self, *, body: bool = True) -> Place:
         """A place for a thread that is about to begin; it counts from now on."""
-        place = Place(body=body, ready=_at_once, waits=True)
+        place = Place(body=body, ready=_at_once)
         with self._lock:
             self._waiting.append(place)
         return place
@@ -159,7 +158,7 @@ class VirtualClock:
         takes part can ever go on.
         """
         with self.acting() as place:
-            place.ready, place.until, place.waits = ready, None if until is None else round(until * NANO), True
+            place.ready, place.until = ready, None if until is None else round(until * NANO)
             with self._lock:
                 self._waiting.append(place)
                 self._next()
@@ -210,7 +209,7 @@ class VirtualClock:
             if place is None:
                 return
         self._waiting.remove(place)
-        self._running, place.waits = place, False
+        self._running = place
         place.go.set()
 
     def _first_due(self) -> Place | None:
