@@ -115,6 +115,7 @@ class Agent(People, Streams):
                 verifies=verify is not None,
                 composes=asks_model or closer is not None,
                 checks=guide.checks,
+                peeks=True,
                 runs_programs=code_mode is not None,
             )
         )

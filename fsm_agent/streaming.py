@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from threading import Lock
 from typing import Any
+from weakref import WeakSet
 
 from fsm_agent.core.run import Run
 from fsm_agent.core.stream_events import StreamEvent
@@ -26,7 +27,8 @@ class Streams:
     start: Any
 
     def __init__(self) -> None:
-        self._observers: list[Observer] = []
+        # Weakly: one that nobody holds any more cannot be read, and need not be fed.
+        self._observers: WeakSet[Observer] = WeakSet()
         self._observing = Lock()
 
     def stream(self, request: Any, *, context: Any = None, **start: Any) -> Iterator[StreamEvent]:
@@ -36,7 +38,7 @@ class Streams:
         the events have ended.
         """
         run = request if isinstance(request, Run) else self.start(request, **start)
-        hand = Handoff()
+        hand = Handoff(lambda: run.interrupt)
         watch = self._feed(run, hand.give)
         return hand.read(lambda: self.driver.drive(run, context, watch))
 
@@ -60,17 +62,16 @@ class Streams:
         """
         observer = Observer(buffer, leave=self._leave)
         with self._observing:
-            self._observers.append(observer)
+            self._observers.add(observer)
         return observer
 
     def _leave(self, observer: Observer) -> None:
         with self._observing:
-            if observer in self._observers:
-                self._observers.remove(observer)
+            self._observers.discard(observer)
 
     def _watch(self, run: Run) -> _Watching | None:
         return self._feed(run) if self._observers else None
 
-    def _feed(self, run: Run, *takes: Take) -> _Watching:
+    def _feed(self, run: Run, reader: Take | None = None) -> _Watching:
         with self._observing:
-            return _Watching(run, self.driver.host.clock or SystemClock(), [*takes, *(one.give for one in self._observers)])
+            return _Watching(run, self.driver.host.clock or SystemClock(), [one.give for one in self._observers], reader)

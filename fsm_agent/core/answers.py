@@ -123,7 +123,10 @@ def usage_of(run: Run) -> dict[str, float]:
 
 def _said(run: Run) -> str:
     if run.closing_text:
-        return run.closing_text.strip()
+        closing, draft = run.closing_text.strip(), run.draft.text if run.draft is not None else None
+        if isinstance(draft, str) and draft.strip() and draft.strip() not in closing:
+            return f"{closing}\n\nNot verified: {draft.strip()}"
+        return closing
     if run.draft is None:
         return ""
     parts = (run.draft.text, run.draft.question)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fsm_agent.core.guards import cost_left, time_left, tokens_left, turns_left
-from fsm_agent.core.results import wait_s
+from fsm_agent.core.results import LONGEST_S, wait_s
 from fsm_agent.core.run import Run
 from fsm_agent.core.stops import closed_guard
 from fsm_agent.core.tools import Retry
@@ -25,6 +25,8 @@ def ask_again(run: Run, retry_after_s: float | None, policy: Policy) -> bool:
     retry = Retry(attempts=policy.model_attempts, backoff_s=policy.model_backoff_s)
     wait = wait_s(retry, run.seed, f"request-{run.turns}", run.failed_requests, retry_after_s)
     closed = wait_closes(run, wait)
+    if closed is None and wait >= LONGEST_S:
+        wait = wait_s(retry, run.seed, f"request-{run.turns}", run.failed_requests, None)
     if closed is not None:
         run.closed.append(closed)
         run.trace.append(("guard_closed", run.spent_s, closed.guard, closed.reason.value))

@@ -24,10 +24,16 @@ def check_table(table: Table) -> None:
         check(table)
 
 
-def check_bounds(table: Table, limits: Limits) -> None:
-    """Refuse a machine with a cycle that the limits in force leave unbounded; raises TableError naming it and the mend."""
+def check_bounds(
+    table: Table, limits: Limits, shut: frozenset[str] = frozenset(), settled: frozenset[str] = frozenset()
+) -> None:
+    """Refuse a machine with a cycle that the limits in force leave unbounded; raises TableError naming it and the mend.
+
+    `shut` names guards that are never open, such as `has_repair` where there is no repair; no run walks their rows. `settled` names
+    further outcomes that leave no call open, such as ``insufficient`` where no verifier proposes one.
+    """
     _check_spendings(table, limits)
-    cycle = unbounded_cycle(table, limits)
+    cycle = unbounded_cycle(table, limits, shut, settled)
     if cycle is None:
         return
     walk = " -> ".join([*(row.source for row in cycle), cycle[-1].target])
@@ -39,7 +45,7 @@ def check_bounds(table: Table, limits: Limits) -> None:
 def _mends(table: Table, limits: Limits, cycle: list[Row]) -> list[str]:
     """The limits that are off and, set alone, would bound this cycle."""
     off = {s.limit for row in cycle for guard in row.guards for s in spendings(guard) if getattr(limits, s.limit) is None}
-    return [name for name in sorted(off) if _endless(table, attrs.evolve(limits, **{name: 1}), cycle, frozenset()) is None]
+    return [name for name in sorted(off) if _endless(table, attrs.evolve(limits, **{name: 1}), cycle, frozenset(), _LEAVES_NO_CALL) is None]
 
 
 def _check_spendings(table: Table, limits: Limits) -> None:
@@ -146,19 +152,25 @@ CHECKS: tuple[tuple[str, Callable[[Table], None]], ...] = (
 """The checks of a table, each with the sentence it proves, in the order in which they rely on each other."""
 
 
-def unbounded_cycle(table: Table, limits: Limits) -> list[Row] | None:
+def unbounded_cycle(
+    table: Table, limits: Limits, shut: frozenset[str] = frozenset(), settled: frozenset[str] = frozenset()
+) -> list[Row] | None:
     """A cycle that a run could walk for ever under these limits, as its rows in order, or None when every run ends."""
-    return _endless(table, limits, list(table.rows), frozenset())
+    rows = [row for row in table.rows if not shut or not _names(row.guards) & shut]
+    return _endless(table, limits, rows, frozenset(), _LEAVES_NO_CALL | settled)
 
 
-def _endless(table: Table, limits: Limits, rows: Sequence[Row], frozen: frozenset[str]) -> list[Row] | None:
+def _endless(
+    table: Table, limits: Limits, rows: Sequence[Row], frozen: frozenset[str], settled: frozenset[str]
+) -> list[Row] | None:
     for part in _strong_parts(rows):
-        counter = _splitting(table, limits, part, frozen)
+        counter = _splitting(table, limits, part, frozen, settled)
         if counter is None:
             return _one_cycle(part)
         unguarded = [row for row in part if counter not in {s.counter for s in _limited(limits, row, frozen)}]
-        unspent = [row for row in part if counter not in _sure(table, row)]
-        found = _endless(table, limits, unguarded, frozen) or _endless(table, limits, unspent, frozen | {counter})
+        unspent = [row for row in part if counter not in _sure(table, row, settled)]
+        found = _endless(table, limits, unguarded, frozen, settled)
+        found = found or _endless(table, limits, unspent, frozen | {counter}, settled)
         if found is not None:
             return found
     return None
@@ -167,19 +179,21 @@ def _endless(table: Table, limits: Limits, rows: Sequence[Row], frozen: frozense
 _LEAVES_NO_CALL = frozenset({"ready", "called", "no_progress", "proposed", "passed", "planned", "written"})
 
 
-def _splitting(table: Table, limits: Limits, part: list[Row], frozen: frozenset[str]) -> str | None:
+def _splitting(
+    table: Table, limits: Limits, part: list[Row], frozen: frozenset[str], settled: frozenset[str]
+) -> str | None:
     """A limited counter that parts the rows: one that they spend, or one within which another of their counters counts."""
-    spent = {name for row in part for name in _sure(table, row)}
+    spent = {name for row in part for name in _sure(table, row, settled)}
     within = {s.within for row in part for guard in row.guards for s in spendings(guard)}
     limited = {s.counter for row in part for s in _limited(limits, row, frozen)}
     return min(((spent | within) & limited) - frozen, default=None)
 
 
-def _sure(table: Table, row: Row) -> set[str]:
+def _sure(table: Table, row: Row, settled: frozenset[str]) -> set[str]:
     source, target = table.state(row.source).work, table.state(row.target).work
     # What follows a row that leads to a decision with no call open is a turn, whoever asked for the calls before it. Only
     # built-in work is known to leave none open; an own kind may report the same word and mean something else.
-    leaves_none = table.kinds[source] is KINDS.get(source) and row.outcome in _LEAVES_NO_CALL
+    leaves_none = table.kinds[source] is KINDS.get(source) and row.outcome in settled
     built_in = table.kinds[target] is KINDS.get(target)
     decides = built_in and (target == "decide" or (target in ("gather", "plan") and leaves_none))
     # Where no turn is left the state is stopped instead; that must be the end, or the run comes by here for nothing.

@@ -164,7 +164,7 @@ class Engine:
     def _raised(self, run: Run, raises: Mapping[str, Any] | None) -> Limits:
         try:
             limits = run.limits.raised(raises or {})
-            check_bounds(self.setup.table, limits)
+            check_bounds(self.setup.table, limits, *self.setup.certain())
         except (LimitsError, TableError) as error:
             raise CannotResume(f"run {run.id!r} cannot go on: {error}") from error
         return limits
@@ -191,7 +191,9 @@ class Engine:
 
     def _may_begin_again(self, call: Call, stop: Stop) -> bool:
         """Whether the stop alone kept a call from its result, and a body of it that had begun may be begun again."""
-        words = {"cancelled", *(f"skipped:{guard.reason.value}" for guard in stop.closed)}
+        # A raise does not make the calls of a cut-off reply whole, nor those of one that could not be used.
+        closed = [guard for guard in stop.closed if guard.guard != "decisions_usable"]
+        words = {"cancelled", *(f"skipped:{guard.reason.value}" for guard in closed)}
         if call.error not in words or call.secret:
             # Of a secret only its seal is left by now, and no body can be begun with that.
             return False

@@ -74,6 +74,7 @@ class Reused:
     call_id: str
     value: Any = None
     error: str = ""
+    detail: str = ""
 
 
 @attrs.define(slots=True)

@@ -44,20 +44,20 @@ def allowed_now(run: Run, box: Toolbox, allowed: Collection[str] | None) -> tupl
 
 
 def admit_turn(
-    run: Run, box: Toolbox, allowed: Collection[str] | None, policy: Policy, checks: bool = False
+    run: Run, box: Toolbox, allowed: Collection[str] | None, policy: Policy, checks: bool = False, peeks: bool = False
 ) -> None:
     """Pass every open call that was not admitted yet through the gate, in order.
 
     A refused call is settled with its reason. A closed run-wide guard is noted in `run.closed`; the calls behind it are
     skipped, those before it stay admitted. A call that needs a person or a client is held, and with `checks` every call is, for
-    the host's hooks.
+    the host's hooks; with `peeks` those are that would be held anyway, for memory and breakers come before people.
     """
     admitted = 0
     for call in run.open_calls:
         admitted += call.admitted
     for call in run.open_calls:
         if call.ok is None and not call.admitted:
-            _admit(run, call, box, allowed, policy, admitted, checks)
+            _admit(run, call, box, allowed, policy, admitted, checks, peeks)
             admitted += call.admitted
     if admitted > 1 and not run.held:
         share(run, box)
@@ -71,6 +71,7 @@ def _admit(
     policy: Policy,
     admitted_before: int,
     checks: bool,
+    peeks: bool,
 ) -> None:
     call.tries += 1
     if run.closed:
@@ -124,7 +125,7 @@ def _admit(
         del run.window[: -limits.dedup_window]
     run.trace.append(("call_admitted", run.spent_s, call.id, call.tool))
     if checks or tool.held:
-        call.awaits = "check" if checks or callable(tool.approval) else "approval" if tool.approval else tool.where
+        call.awaits = "check" if checks or peeks or callable(tool.approval) else "approval" if tool.approval else tool.where
         run.held += 1
 
 

@@ -16,12 +16,14 @@ from fsm_agent.core.events import (
     Approved,
     CallEvent,
     Checked,
+    CircuitOpen,
     Denied,
     Event,
     Lost,
     Paused,
     Raised,
     Returned,
+    Reused,
     Skipped,
     Superseded,
 )
@@ -54,11 +56,16 @@ def is_people_event(event: Event) -> bool:
 
 
 def may_settle(run: Run, event: CallEvent) -> bool:
-    """Whether a held call may have this answer: a hook's skip while it is checked, a client's result while that is due."""
+    """Whether a held call may have this answer.
+
+    While it is checked that is a hook's skip, memory's word or the breaker's; while a client is due, the client's result.
+    """
     call = next((call for call in held_calls(run) if call.id == event.call_id), None)
     if call is None:
         return False
-    return isinstance(event, Skipped) if call.awaits == CHECK else call.awaits == CLIENT and isinstance(event, Returned | Raised | Lost)
+    if call.awaits == CHECK:
+        return isinstance(event, Skipped | Reused | CircuitOpen)
+    return call.awaits == CLIENT and isinstance(event, Returned | Raised | Lost)
 
 
 def tell_held(run: Run, box: Toolbox, policy: Policy, event: Event) -> None:

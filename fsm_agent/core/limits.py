@@ -74,7 +74,7 @@ class Limits:
     max_same_tool_calls: int | Mapping[str, int | None] | None = attrs.field(default=6, validator=_per_tool, converter=_figures)
     max_calls_per_turn: int | None = attrs.field(default=8, validator=_whole(0))
     stop_after_tool_calls: int | None = attrs.field(default=None, validator=_whole(0))
-    max_same_call: int | None = attrs.field(default=2, validator=_whole(1))
+    max_same_call: int | None = attrs.field(default=2, validator=_whole(0))
     max_same_observation: int | None = attrs.field(default=3, validator=_whole(1))
     max_stale_turns: int | None = attrs.field(default=4, validator=_whole(1))
     max_empty_results: int | None = attrs.field(default=2, validator=_whole(1))

@@ -22,7 +22,7 @@ from fsm_agent.core.redact import without_secrets
 from fsm_agent.core.results import says_nothing
 from fsm_agent.core.run import Call, Program, Run
 from fsm_agent.core.tools import Tool
-from fsm_agent.core.turn import next_batch, settle, waiting_for
+from fsm_agent.core.turn import next_batch, settle
 from fsm_agent.core.values import Policy, ResultClass, StopReason
 
 PROGRAM = "program"
@@ -87,7 +87,7 @@ def settle_call(run: Run, box: Toolbox, event: CallEvent, explain: bool) -> Call
     program = run.program
     if program is None:
         return settle(run, box, event, explain)
-    made = waiting_for(run)
+    made = run.waiting_for()
     if made is not None and made.ok is None and program.call_id == event.call_id:
         raise WrongEvent(f"the program {short(event.call_id, 60)} of run {run.id!r} waits for its call {made.id!r}")
     call = settle(run, box, event, explain)
@@ -104,15 +104,12 @@ def tend_program(run: Run) -> None:
     program = run.program
     if program is None:
         return
-    made = waiting_for(run)
+    made = run.waiting_for()
     if made is not None:
         made.leader = ""
-    reason = run.closed[0].reason if run.closed else run.stopping
-    if reason is None:
-        return
-    for call in run.open_calls:
+    for call in run.open_calls if run.closed else ():
         if call.id == program.call_id and call.ok is None:
-            refuse(run, call, f"skipped:{reason.value}", "the program was stopped where the run was")
+            refuse(run, call, f"skipped:{run.closed[0].reason.value}", "the program was stopped where the run was")
 
 
 def _end(run: Run, call: Call, error: str, detail: str) -> None:

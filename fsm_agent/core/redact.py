@@ -131,7 +131,7 @@ def seal_call(run: Run, call: Call) -> None:
     A repair that was due is given up with them: it would change the arguments, and only a seal of those is left.
     """
     error = call.error if call.error.startswith("args:") else ""
-    seal_tries(run, call, error if call.edited is None else "")
+    seal_tries(run, call, error)
     call.args = sealed(call.args, call.secret, run.id, error)
     call.edited = sealed(call.edited, call.secret, run.id)
     call.repair = None
@@ -140,11 +140,14 @@ def seal_call(run: Run, call: Call) -> None:
 
 def seal_tries(run: Run, call: Call, error: str = "") -> None:
     """Seal the secrets of a call where the run lists its tries."""
-    keys = {call_key(call.tool, args) for args in (call.args, call.edited) if args is not None}
-    run.tried = [
-        (tool, sealed(args, call.secret, run.id, error) if tool == call.tool and call_key(tool, args) in keys else args)
-        for tool, args in run.tried
-    ]
+    # What a decider gave before a person changed it was not at fault.
+    errors = {call_key(call.tool, call.edited): ""} if call.edited is not None else {}
+    errors[call_key(call.tool, call.args)] = error
+    tried: list[tuple[str, Any]] = []
+    for tool, args in run.tried:
+        key = call_key(tool, args) if tool == call.tool else None
+        tried.append((tool, sealed(args, call.secret, run.id, errors[key]) if key in errors else args))
+    run.tried = tried
 
 
 def seal_journal(run: Run) -> None:

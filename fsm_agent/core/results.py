@@ -29,6 +29,10 @@ TRANSIENT = frozenset(
 )
 
 
+# Thirty years: a longer wait outlives every budget, and where there is none it is no answer either.
+LONGEST_S = 1e9
+
+
 @attrs.define(slots=True)
 class Reading:
     """How one outcome was read: a value, or an error word with its detail, and the class if it has one."""
@@ -144,6 +148,6 @@ def _seconds(value: Any) -> float | None:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     try:
-        return max(0.0, float(value)) if math.isfinite(value) else None
+        return max(0.0, min(float(value), LONGEST_S)) if not math.isnan(value) else None
     except OverflowError:
-        return None
+        return LONGEST_S if value > 0 else 0.0

@@ -218,6 +218,15 @@ class Run:
         """The call that was settled last, or None."""
         return self.calls[-1] if self.calls else None
 
+    def waiting_for(self) -> Call | None:
+        """The call that the open program has made and stands still at, or None."""
+        program = self.program
+        if program is None or not program.waits_for:
+            return None
+        if not any(call.id == program.call_id and call.ok is None for call in self.open_calls):
+            return None
+        return next((call for call in self.open_calls if call.id == program.waits_for), None)
+
     def evidence(self) -> list[Call]:
         """The calls whose results count as found: successful, not empty, some progress."""
         nothing = (ResultClass.EMPTY, ResultClass.NO_PROGRESS)

@@ -43,10 +43,10 @@ class Setup:
     """A machine with its tools, policy and repairs; it holds no run.
 
     `box` is where tools are looked up. `repairs` maps an error word to a repair's name and function. `required` names tools
-    whose evidence an answer needs. `answer` is the form that
-    the final text has to have. `verifies` and `composes` say whether the driver can answer Judge and Compose; `offers`
-    whether the decider wants the names of the tools it may call, `checks` whether the host looks at each call before it
-    begins. `work` gives each kind of work its implementation.
+    whose evidence an answer needs. `answer` is the form that the final text has to have. `verifies` and `composes` say
+    whether the driver can answer Judge and Compose; `offers` whether the decider wants the names of the tools it may call,
+    `checks` whether the host looks at each call before it begins, `peeks` at those that people would be asked about. `work`
+    gives each kind of work its implementation.
 
     Raises TableError for a table that no run can use or that the limits leave unbounded.
     """
@@ -64,6 +64,7 @@ class Setup:
     composes: bool = False
     offers: bool = True
     checks: bool = False
+    peeks: bool = False
     runs_programs: bool = False
     works: dict[str, Work] = attrs.field(init=False)
     machine: Machine = attrs.field(init=False)
@@ -77,7 +78,7 @@ class Setup:
     @works.default
     def _implement(self) -> dict[str, Work]:
         check_table(self.table)
-        check_bounds(self.table, self.limits)
+        check_bounds(self.table, self.limits, *self.certain())
         for state in self.table.states:
             if state.work not in self.work:
                 raise TableError(f"state {state.name!r} does {state.work!r}, for which no work was given; pass work={{...}}")
@@ -112,11 +113,17 @@ class Setup:
     def _hash(self) -> str:
         return self.table.hash()
 
+    def certain(self) -> tuple[frozenset[str], frozenset[str]]:
+        """Guards that are never open here, and further outcomes that leave no call open; repairs that may come later are not ruled out."""
+        repairs: object = self.repairs
+        shut = frozenset({"has_repair"}) if type(repairs) is dict and not repairs else frozenset[str]()
+        return shut, frozenset[str]() if self.verifies else frozenset({"insufficient"})
+
     def check_limits(self, limits: Limits) -> None:
         """Refuse limits that leave the machine unbounded; raises TableError. The same object is examined only once."""
         if self._bounded.get(id(limits)) is limits:
             return
-        check_bounds(self.table, limits)
+        check_bounds(self.table, limits, *self.certain())
         if len(self._bounded) >= _MOST_KNOWN_LIMITS:
             self._bounded.clear()
         self._bounded[id(limits)] = limits

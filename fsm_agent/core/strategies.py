@@ -30,9 +30,9 @@ Strategy = Callable[[LoopState], "bool | None"]
 
 
 def max_iterations(most: int) -> Strategy:
-    """Go on while fewer than so many model turns were made; raises BuildError for no whole number from 1."""
-    if type(most) is not int or most < 1:
-        raise BuildError(f"max_iterations({short(most, 40)}): give a whole number from 1")
+    """Go on while fewer than so many model turns were made; raises BuildError for no whole number from 0."""
+    if type(most) is not int or most < 0:
+        raise BuildError(f"max_iterations({short(most, 40)}): give a whole number from 0")
 
     def strategy(state: LoopState) -> bool:
         return state.iteration_count < most

@@ -130,11 +130,20 @@ class Tool:
     approval: bool | Callable[..., bool] = False
     where: str = "host"
     held: bool = attrs.field(init=False)
+    defaults: bool = attrs.field(init=False)
 
     @held.default
     def _is_held(self) -> bool:
         """True when a call waits for a person or a client before anything runs."""
         return self.approval is not False or self.where == "client"
+
+    @defaults.default
+    def _has_defaults(self) -> bool:
+        """True when absent arguments have declared values."""
+        try:
+            return self.args is not None and bool(self.args.with_defaults({}))
+        except Exception:
+            return False
 
     def __attrs_post_init__(self) -> None:
         for problem, mend in _contradictions(self):
@@ -158,8 +167,6 @@ def _contradictions(tool: Tool) -> list[tuple[str, str]]:
         found.append((f"approval is a {type(tool.approval).__name__}", "give True, False or a function of the arguments"))
     if (tool.cache_ttl_s or tool.negative_ttl_s) and not tool.pure:
         found.append((f"memory is for pure tools and this one is {tool.effect.value}", "declare effect='pure' or leave the TTL out"))
-    if tool.effect is EffectClass.AT_MOST_ONCE and tool.retry.attempts > 1:
-        found.append(("an at_most_once body is never retried", "leave attempts at 1 or declare effect='idempotent'"))
     if tool.retry.attempts < 1:
         found.append((f"attempts is {tool.retry.attempts}", "give at least 1"))
     for name, value in (("timeout_s", tool.timeout_s), ("max_result_bytes", tool.max_result_bytes)):

@@ -16,6 +16,7 @@ from fsm_agent.core.keys import leaves, observation_key
 from fsm_agent.core.plain import storable
 from fsm_agent.core.redact import redacted, seal_call
 from fsm_agent.core.results import (
+    LONGEST_S,
     Reading,
     backoff_s,
     class_of,
@@ -42,22 +43,12 @@ class Repairs(Protocol):
     def get(self, error: str, /) -> tuple[str, Repair] | None: ...
 
 
-def waiting_for(run: Run) -> Call | None:
-    """The call that the open program has made and waits for, or None."""
-    program = run.program
-    if program is None or not program.waits_for:
-        return None
-    if not any(call.id == program.call_id and call.ok is None for call in run.open_calls):
-        return None
-    return next((call for call in run.open_calls if call.id == program.waits_for), None)
-
-
 def next_batch(run: Run, box: Toolbox) -> list[Call]:
     """The calls to perform beside each other now: pure ones together, one with effects alone; empty when all have to wait.
 
     `exclusive` calls never share a batch, and a batch has at most `max_parallel` calls.
     """
-    if run.program is not None and (made := waiting_for(run)) is not None:
+    if run.program is not None and (made := run.waiting_for()) is not None:
         if made.ok is None:
             return [made] if made.not_before_s <= run.spent_s else []
         return [call for call in run.open_calls if call.id == run.program.call_id]
@@ -92,7 +83,7 @@ def next_batch(run: Run, box: Toolbox) -> list[Call]:
 
 def waits_until(run: Run, box: Toolbox) -> float:
     """The spent time at which the first of the waiting calls may be tried again; those behind a barrier wait for it."""
-    if run.program is not None and (made := waiting_for(run)) is not None and made.ok is None:
+    if run.program is not None and (made := run.waiting_for()) is not None and made.ok is None:
         return made.not_before_s
     first: float | None = None
     for call in run.open_calls:
@@ -190,7 +181,8 @@ def _returned(tool: Tool | None, event: Returned, explain: bool) -> Reading:
 def _remembered(tool: Tool | None, event: Reused) -> Reading:
     # What is remembered was measured when it was stored.
     if event.error:
-        return Reading(False, None, event.error, "remembered", _FAILED_CLASSES.get(event.error))
+        detail = f"remembered: {event.detail}" if event.detail else "remembered"
+        return Reading(False, None, event.error, detail, _FAILED_CLASSES.get(event.error))
     return Reading(True, event.value, result_class=ResultClass.OK if tool is None else class_of(tool, event.value))
 
 
@@ -217,10 +209,14 @@ def _waits(run: Run, tool: Tool, call: Call, reading: Reading, made: int) -> boo
     """Decide after so many tries whether there is another; the wait is kept before the next turn when there is none."""
     wait = backoff_s(tool, run.seed, call.id, made, reading.retry_after_s)
     most = run.limits.max_attempts
-    again = made < tool.retry.attempts and (most is None or call.tries < most)
+    # What must run once is not begun again once it has begun, whatever its contract says of retries.
+    once = tool.effect is EffectClass.AT_MOST_ONCE and call.body_runs > 0
+    again = not once and made < tool.retry.attempts and (most is None or call.tries < most)
     closed = wait_closes(run, wait, call.id)
     if closed is not None:
         _close_by_wait(run, closed)
+    if closed is None and wait >= LONGEST_S:
+        wait = backoff_s(tool, run.seed, call.id, made, None)
     if closed is not None or not again:
         run.not_before_s = max(run.not_before_s, run.spent_s + wait)
         return False

@@ -11,7 +11,6 @@ from typing import Any, cast
 import attrs
 
 from fsm_agent.core.asking import ask_again, may_decide
-from fsm_agent.core.canonical import nfc
 from fsm_agent.core.effects import CallTools, Decide, Effect, Judge, Wait
 from fsm_agent.core.errors import WrongEvent
 from fsm_agent.core.events import (
@@ -35,21 +34,19 @@ from fsm_agent.core.events import (
 from fsm_agent.core.gate import admit_turn, allowed_now, refuse
 from fsm_agent.core.guards import time_left
 from fsm_agent.core.holding import ask_held, is_people_event, may_settle, release, tell_held
-from fsm_agent.core.plain import short
+from fsm_agent.core.normalizing import Normalize
 from fsm_agent.core.programs import is_program, open_program_call, program_step, settle_call, tend_program
 from fsm_agent.core.proposal import accept, open_calls, reject, spend
 from fsm_agent.core.repairing import apply_repairs, plan_repairs
 from fsm_agent.core.run import Call, Run
 from fsm_agent.core.setup import Setup, Work
 from fsm_agent.core.stops import closed_guard
-from fsm_agent.core.transcript import given_ids
 from fsm_agent.core.turn import fold, next_batch, share_results, waits_until
 from fsm_agent.core.values import Judgement, ResultClass, StopReason, ToolCall
 from fsm_agent.core.verifying import missing_evidence
 from fsm_agent.core.writing import Answer, Synthesize
 
 _OUT_OF_TIME = (StopReason.DEADLINE, StopReason.MAX_WAIT)
-_KINDS = frozenset({list, tuple, dict})
 _CALL_EVENTS = frozenset({Returned, Raised, Reused, CircuitOpen, Lost, Skipped})
 
 
@@ -61,27 +58,6 @@ class _AsksNothing:
 
     def tell(self, setup: Setup, run: Run, event: Event) -> str | None:
         raise unexpected(run, event, "nothing")
-
-
-class Normalize(_AsksNothing):
-    """Trim and canonicalize the request (NFC, line ends), apply the host's normalizer, and refuse an empty one."""
-
-    def enter(self, setup: Setup, run: Run) -> str | None:
-        request = run.request
-        if isinstance(request, str):
-            request = nfc(request.replace("\r\n", "\n").replace("\r", "\n")).strip()
-        if setup.normalizer is not None:
-            try:
-                request = setup.normalizer(request)
-            except Exception as error:
-                run.note = f"the normalizer refused the request: {type(error).__name__}: {short(error)}"
-                return "rejected"
-        run.request = request
-        run.call_ids |= dict.fromkeys(given_ids(request), True)
-        if request is None or (isinstance(request, str) and not request.strip()) or (type(request) in _KINDS and not request):
-            run.note = "the request is empty"
-            return "rejected"
-        return "ready"
 
 
 class DecideOnly:
@@ -122,7 +98,7 @@ class CallOnly:
     """Pass the open calls through the gate, run those that were admitted, and fold their results."""
 
     def enter(self, setup: Setup, run: Run) -> str | None:
-        admit_turn(run, setup.box, setup.allowed[run.state], setup.policy, setup.checks)
+        admit_turn(run, setup.box, setup.allowed[run.state], setup.policy, setup.checks, setup.peeks)
         return self._after(setup, run)
 
     def ask(self, setup: Setup, run: Run) -> Effect:
@@ -153,7 +129,7 @@ class CallOnly:
             return self._after(setup, run)
         if isinstance(event, ProgramCalled) and setup.runs_programs:
             if open_program_call(run, setup.box, setup.policy, event) is not None:
-                admit_turn(run, setup.box, setup.allowed[run.state], setup.policy, setup.checks)
+                admit_turn(run, setup.box, setup.allowed[run.state], setup.policy, setup.checks, setup.peeks)
             return self._after(setup, run)
         raise unexpected(run, event, "the results of calls")
 
@@ -257,9 +233,11 @@ class Verify:
         run.verify_rounds += 1
         run.judgement = None
         draft = run.draft
-        if draft is not None and draft.question and not (isinstance(draft.text, str) and draft.text.strip()):
+        if draft is not None and isinstance(draft.question, str) and draft.question.strip():
+            # What is asked of the user is no answer, and needs no evidence (seed 000).
             return "passed"
-        lack = missing_evidence(run, setup.required)
+        # Where there is no tool there is nothing to find evidence with.
+        lack = missing_evidence(run, setup.required) if setup.box.names() else ""
         if lack:
             return self._no(run, Judgement(decision="need_more", reason=lack))
         return None if setup.verifies else self._yes(run, Judgement(decision="done"))

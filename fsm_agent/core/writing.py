@@ -54,19 +54,23 @@ class Synthesize:
             if setup.policy.on_finish.get(name, "end") == "end":
                 run.stopping, run.note = cut_off, why
                 return "stopped"
-            return self._again(run, why, cut_off)
+            return self._again(setup, run, why, cut_off)
         if not event.text.strip():
-            return self._again(run, "the reply held no text", StopReason.MODEL_EMPTY)
+            return self._again(setup, run, "the reply held no text", StopReason.MODEL_EMPTY)
         if setup.answer is not None:
             run.answer, fault = setup.answer.read(event.text)
             if fault:
                 why = f"the answer is not of the form that was asked for: {fault}"
-                return self._again(run, why, StopReason.INVALID_DECISION)
+                return self._again(setup, run, why, StopReason.INVALID_DECISION)
         run.invalid_decisions = 0
         return self._keep(run, event.text)
 
-    def _again(self, run: Run, why: str, reason: StopReason) -> str | None:
+    def _again(self, setup: Setup, run: Run, why: str, reason: StopReason) -> str | None:
         if malformed(run, why, reason) == "stopped":
+            return "stopped"
+        if run.limits.max_invalid_decisions is None and run.invalid_decisions >= setup.policy.model_attempts:
+            # No row of the machine is walked meanwhile, so no other limit would be sure to end it.
+            run.stopping = reason
             return "stopped"
         return None if may_decide(run) else "stopped"
 

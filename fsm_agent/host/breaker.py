@@ -172,6 +172,15 @@ class Breakers:
                 return Admission(open=True, probing=True)
             return Admission(open=True, retry_after_s=_wait(now, breaker.opened_at + policy.open_s))
 
+    def shut_for(self, tool: str, policy: BreakerPolicy, now: float) -> float | None:
+        """The seconds until a probe where a call of `tool` would be refused now, or None; nothing changes by asking."""
+        now = finite_seconds(now, "Breakers.shut_for(now=)")
+        with self._lock:
+            breaker = self._breakers.get(tool)
+            if breaker is None or _target(breaker, _ADMITTED, policy, now) is not None:
+                return None
+            return 0.0 if breaker.state is _HALF_OPEN else _wait(now, breaker.opened_at + policy.open_s)
+
     def succeed(self, tool: str, ticket: Ticket | None, now: float) -> bool:
         """Count a success; False, and nothing changed, for a ticket that is stale, spent, of another tool, or None."""
         return self._settle(tool, ticket, _SUCCEEDED, now)

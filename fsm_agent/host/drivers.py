@@ -15,14 +15,9 @@ import attrs
 from fsm_agent.core.effects import CallTools, Check, Decide, Effect, Pause, RunProgram, Wait
 from fsm_agent.core.engine import Engine
 from fsm_agent.core.errors import RunBusy, RunError
-from fsm_agent.core.events import (
-    Cancelled,
-    Event,
-    Lost,
-    Paused,
-    Stopped,
-)
-from fsm_agent.core.run import Run
+from fsm_agent.core.events import Cancelled, Checked, Event, Lost, Paused, Stopped
+from fsm_agent.core.run import Call, Run
+from fsm_agent.host import perform
 from fsm_agent.host.answering import Answerer
 from fsm_agent.host.bodies import is_async
 from fsm_agent.host.calling import Caller
@@ -247,7 +242,8 @@ class Driver:
             self.engine.tell(run, self._pause())
             return True
         for call in effect.calls:
-            self.engine.tell(run, ask(self.guide.check(run, self.engine.setup.box, call, context)))
+            word = ask(self.guide.check(run, self.engine.setup.box, call, context))
+            self.engine.tell(run, self._before_people(run, call, word))
         return False
 
     async def _ahold(self, run: Run, effect: Any, context: Any) -> bool:
@@ -255,8 +251,16 @@ class Driver:
             self.engine.tell(run, self._pause())
             return True
         for call in effect.calls:
-            self.engine.tell(run, await aresolve(self.guide.check(run, self.engine.setup.box, call, context)))
+            word = await aresolve(self.guide.check(run, self.engine.setup.box, call, context))
+            self.engine.tell(run, self._before_people(run, call, word))
         return False
+
+    def _before_people(self, run: Run, call: Call, word: Event) -> Event:
+        """The word on a call, or memory's or the breaker's where those would be asked before the person or client."""
+        tool = self.engine.setup.box.get(call.tool)
+        if tool is None or not isinstance(word, Checked) or not (word.approval or tool.where == "client"):
+            return word
+        return perform.peek(self.host, run, call, tool) or word
 
     def _pause(self) -> Paused:
         ttl = self.engine.setup.policy.approval_ttl_s

@@ -30,16 +30,17 @@ _MAX_DEPTH = 200
 class Remembered:
     """One result as it is remembered.
 
-    `value` is plain data; `error` is the stable word of a failure, "" when `ok`. `stored_at` is in wall seconds (UTC),
-    since processes may share a memory; `ttl_s` is how long it may be used from then on (None or infinity: no expiry,
-    0: never). `run_id` and `tool` say where it came from. Raises `BuildError` for a time that is no number or NaN, and
-    for a negative `ttl_s`.
+    `value` is plain data; `error` is the stable word of a failure, "" when `ok`, and `detail` what was said of it.
+    `stored_at` is in wall seconds (UTC), since processes may share a memory; `ttl_s` is how long it may be used from then
+    on (None or infinity: no expiry, 0: never). `run_id` and `tool` say where it came from. Raises `BuildError` for a time
+    that is no number or NaN, and for a negative `ttl_s`.
     """
 
     ok: bool
     # A value may be huge, secret, or unprintable, and a record ends up in logs.
     value: Any = attrs.field(default=None, repr=False)
     error: str = ""
+    detail: str = attrs.field(default="", repr=False)
     stored_at: float
     ttl_s: float | None = None
     run_id: str = ""

@@ -5,7 +5,7 @@ The same steps serve threads and tasks: `before` and `after` do no waiting, and 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from threading import Lock
 from typing import Any
 
@@ -60,11 +60,11 @@ def before(host: Host, run: Run, call: Call, tool: Tool) -> Performance:
     """Consult memory and breaker; the performance has its event already when one of them answers for the body."""
     performance = Performance(call, tool)
     if host.memory is not None and tool.effect is EffectClass.PURE and _remembers(host, tool):
-        key = performance.key = call_key(tool.name, key_args(call.args, tool.identity))
+        key = performance.key = _memory_key(tool, call)
         scope = performance.scope = run.scope or run.id
         known = host.memory.get(key, scope, _wall(host))
         if known is not None:
-            performance.event = Reused(call.id, known.value, known.error)
+            performance.event = Reused(call.id, known.value, known.error, known.detail)
             return performance
     if host.breakers is not None and tool.breaker is not None:
         admission = host.breakers.admit(tool.name, tool.breaker, _now(host))
@@ -73,6 +73,27 @@ def before(host: Host, run: Run, call: Call, tool: Tool) -> Performance:
         else:
             performance.ticket = admission.ticket
     return performance
+
+
+def peek(host: Host, run: Run, call: Call, tool: Tool) -> CallEvent | None:
+    """What memory or an open circuit says of a call that a person or a client would be asked about, or None; nothing changes."""
+    if host.memory is not None and tool.effect is EffectClass.PURE and _remembers(host, tool):
+        known = host.memory.get(_memory_key(tool, call), run.scope or run.id, _wall(host))
+        if known is not None:
+            return Reused(call.id, known.value, known.error, known.detail)
+    if host.breakers is not None and tool.breaker is not None:
+        shut = host.breakers.shut_for(tool.name, tool.breaker, _now(host))
+        if shut is not None:
+            return CircuitOpen(call.id, shut)
+    return None
+
+
+def _memory_key(tool: Tool, call: Call) -> str:
+    """The key that a result is remembered under: defaults filled in, and unicode as it is."""
+    args = call.args
+    if tool.defaults and tool.args is not None and isinstance(args, Mapping):
+        args = tool.args.with_defaults(args)
+    return call_key(tool.name, key_args(args, tool.identity))
 
 
 def arguments(tool: Tool, call: Call, run: Run, left_s: float | None, context: Any) -> dict[str, Any]:
@@ -184,6 +205,7 @@ def _kept(host: Host, run: Run, call: Call, ttl: float) -> Remembered:
         ok=bool(call.ok),
         value=call.value,
         error=call.error,
+        detail=call.detail,
         stored_at=_wall(host),
         ttl_s=ttl_s,
         run_id=run.id,
@@ -192,7 +214,8 @@ def _kept(host: Host, run: Run, call: Call, ttl: float) -> Remembered:
 
 
 def _remembers(host: Host, tool: Tool) -> bool:
-    if tool.cache_ttl_s == 0:
+    if tool.cache_ttl_s == 0 or (tool.polling and tool.cache_ttl_s is None):
+        # Whoever polls wants to know how it is now.
         return False
     return bool(tool.cache_ttl_s or tool.negative_ttl_s or host.ttl_s or host.negative_ttl_s)
 

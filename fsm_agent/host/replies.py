@@ -87,7 +87,7 @@ def event_of_failure(effect: Effect, error: BaseException, *, model: bool = Fals
     if isinstance(error, OutOfTime):
         kind, name = "passing", "TimeoutError"
     if isinstance(error, ModelFailed):
-        kind, retry_after_s = "passing" if error.kind.passes else "error", error.retry_after_s
+        kind, retry_after_s = "passing" if error.kind.passes else "error", _seconds(error.retry_after_s)
         name = error.kind.value if error.kind is not FailureKind.UNKNOWN else name
     if isinstance(effect, Compose):
         return ComposeFailed(name, message, kind, retry_after_s)

@@ -43,6 +43,9 @@ class ScriptedTool:
         """The tool for an agent; raises ContractError where its declarations contradict each other."""
         keys = self.keys
         declared: dict[str, Any] = {key: keys[key] for key in _AS_DECLARED if key in keys}
+        if declared.get("effect", "undeclared") != "pure":
+            # Memory is for pure tools only (03.2); a file may say so by giving another one a TTL that then does nothing.
+            declared = {key: value for key, value in declared.items() if key not in ("cache_ttl_s", "negative_ttl_s")}
         if "retry" in keys:
             declared["retry"] = Retry(**keys["retry"])
         if "breaker" in keys:
