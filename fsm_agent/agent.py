@@ -132,7 +132,7 @@ class Agent(People, Streams):
             breakers=Breakers(),
             programs=Sandbox(code_mode, box) if code_mode is not None else None,
         )
-        verifier = ModelVerifier(cast(Model, verify)) if is_model(verify) else cast("Verifier | None", verify)
+        verifier = ModelVerifier(cast(Model, verify), required) if is_model(verify) else cast("Verifier | None", verify)
         Streams.__init__(self)
         self.driver = Driver(
             engine=self.engine, decide=decide, host=host, verify=verifier, close=closer, guide=guide, performers=effects or {}

@@ -16,34 +16,44 @@ from hypothesis import strategies as st
 
 from fsm_agent.core import guards
 from fsm_agent.core.agent_table import AGENT
+from fsm_agent.core.autogpt_table import AUTOGPT
 from fsm_agent.core.checks import check_bounds, check_table
 from fsm_agent.core.contracts import TableArguments, TableResult
-from fsm_agent.core.effects import Compose, Decide, Effect, Judge, Wait
+from fsm_agent.core.effects import CallTools, Check, Compose, Decide, Effect, Judge, Pause, RunProgram, Wait
 from fsm_agent.core.engine import Engine
 from fsm_agent.core.errors import TableError
 from fsm_agent.core.events import (
+    Approved,
     CallEvent,
+    Cancelled,
+    Checked,
     CircuitOpen,
     Composed,
     ComposeFailed,
     Decided,
     DecisionFailed,
+    Denied,
     Event,
     Judged,
     JudgeFailed,
+    Paused,
     Raised,
     Returned,
     Reused,
     Skipped,
     Started,
+    Stopped,
+    Superseded,
     Waited,
 )
 from fsm_agent.core.guards import AllOf, Guard, Opaque
+from fsm_agent.core.holding import APPROVAL, CLIENT
 from fsm_agent.core.limits import Limits
 from fsm_agent.core.run import Call, Run
 from fsm_agent.core.setup import Setup, Work
 from fsm_agent.core.table import KINDS, Row, State, Table
 from fsm_agent.core.tools import Retry, Tool, Toolset
+from fsm_agent.core.typed_answer import typed_answer
 from fsm_agent.core.values import Decision, Judgement, Policy, ResultClass, ToolCall, Usage, Verdict
 from fsm_agent.core.work import WORK
 
@@ -63,28 +73,54 @@ def search(run: Run) -> Decided:
     return Decided(Decision(calls=(ToolCall("look", {"q": f"v{run.turns}"}),)))
 
 
+def passes(run: Run, call: Call) -> Checked:
+    """A host that has nothing against a call, and asks a person where the tool says so."""
+    return Checked(call.id, call.tool in ASKING)
+
+
+def agrees(run: Run, call: Call) -> Event:
+    """A person who lets every call run, or a client that finds something."""
+    return Approved(call.id) if call.awaits == APPROVAL else Returned(call.id, [f"client hit {run.body_runs + 1}"])
+
+
 @attrs.frozen(kw_only=True)
 class Answers:
-    """What answers each thing that a run asks for; `seconds` is how long the answer takes."""
+    """What answers each thing that a run asks for; `seconds` is how long the answer takes.
+
+    `stop` is asked first: what it gives is told in place of an answer, as by a strategy or a host that cancels.
+    """
 
     decide: Callable[[Run], Decided | DecisionFailed] = search
     body: Callable[[Run, Call], CallEvent] = hit
     judge: Callable[[Run], Judged | JudgeFailed] = lambda run: Judged(Judgement(decision="done"))
     close: Callable[[Run], Composed | ComposeFailed] = lambda run: Composed("closing")
     seconds: Callable[[Run], float] = lambda run: 0.0
+    check: Callable[[Run, Call], Checked | Skipped] = passes
+    people: Callable[[Run, Call], Event] = agrees
+    stop: Callable[[Run], Event | None] = lambda run: None
     pick: Callable[[Run, list[Call]], Call] = lambda run, calls: calls[0]
 
     def to(self, effect: Effect) -> tuple[Event, float]:
         """The event that answers an effect, and the time that the run has then spent."""
         run, now = effect.run, effect.run.spent_s + self.seconds(effect.run)
+        if (stop := self.stop(run)) is not None:
+            return stop, now
         if isinstance(effect, Wait):
             return Waited(), effect.until_s
         if isinstance(effect, Decide):
             return self.decide(run), now
+        if isinstance(effect, Check):
+            return self.check(run, self.pick(run, effect.calls)), now
+        if isinstance(effect, Pause):
+            # A run spends nothing while people think.
+            return (self.people(run, self.pick(run, effect.calls)) if run.paused else Paused()), run.spent_s
         if isinstance(effect, Judge):
             return self.judge(run), now
         if isinstance(effect, Compose):
             return self.close(run), now
+        if isinstance(effect, RunProgram):
+            return Returned(effect.call.id, ["ran"]), now
+        assert isinstance(effect, CallTools)
         begun = [call for call in effect.calls if call.started]
         if not begun:
             return Started(tuple(call.id for call in effect.calls)), now
@@ -137,11 +173,20 @@ def the_tools() -> Toolset:
             a_tool("poll", polling=True),
             a_tool("list", constant=True, empty_ok=True),
             a_tool("count", returns=TableResult({"rows": {"type": "list", "max_len": 2}})),
+            a_tool("pay", effect="at_most_once", approval=True),
+            a_tool("ask", approval=True),
+            a_tool("maybe", approval=lambda **args: True),
+            a_tool("paste", where="client"),
+            a_tool("sign", where="client", approval=True, effect="idempotent"),
+            a_tool("pin", effect="undeclared", approval=True, secret=("q",)),
         ]
     )
 
 
 NAMES = ("look", "fetch", "send", "note", "store", "poll", "list", "count")
+# These wait for a person, a client or both before anything of their turn begins.
+HELD = ("pay", "ask", "maybe", "paste", "sign", "pin")
+ASKING = frozenset(HELD) - {"paste"}
 
 
 def _smaller(tool: str, args: Any, run: Run) -> tuple[str, Any] | None:
@@ -182,6 +227,9 @@ class World:
     verdicts: list[tuple[Any, ...]]
     closing: tuple[Any, ...]
     seconds: list[float]
+    checks: list[tuple[Any, ...]]
+    people: list[tuple[Any, ...]]
+    stop: tuple[int, Event] | None = None
 
     def answers(self) -> Answers:
         """The world as what answers a run."""
@@ -189,6 +237,9 @@ class World:
             decide=lambda run: _decided(self.turns[run.turns % len(self.turns)], run),
             body=lambda run, call: _outcome(self.outcomes[len(run.journal) % len(self.outcomes)], call),
             judge=lambda run: _verdict(self.verdicts[run.verify_rounds % len(self.verdicts)]),
+            check=lambda run, call: _checked(self.checks[len(run.journal) % len(self.checks)], call),
+            people=lambda run, call: _word(self.people[len(run.journal) % len(self.people)], call),
+            stop=lambda run: self.stop[1] if self.stop is not None and self.stop[0] == len(run.journal) else None,
             close=lambda run: Composed(self.closing[1]) if self.closing[0] == "text" else ComposeFailed("OSError", "no answer"),
             seconds=lambda run: self.seconds[len(run.journal) % len(self.seconds)],
             pick=lambda run, calls: calls[len(run.journal) % len(calls)],
@@ -197,8 +248,8 @@ class World:
 
 def _decided(turn: tuple[Any, ...], run: Run) -> Decided | DecisionFailed:
     what, *rest = turn
-    if what in ("error", "malformed"):
-        return DecisionFailed("ValueError", "no decision", what)
+    if what in ("error", "malformed", "passing"):
+        return DecisionFailed("ValueError", "no decision", what, *rest)
     if what == "calls":
         made = tuple(ToolCall(tool, _fresh(args, run), id, intent) for tool, args, id, intent in rest[0])
         return Decided(Decision(calls=made, text=rest[1], finish=rest[2], usage=rest[3]))
@@ -227,6 +278,24 @@ def _verdict(verdict: tuple[Any, ...]) -> Judged | JudgeFailed:
     return Judged(Judgement(decision=verdict[0], reason="because", next_action=action))
 
 
+def _checked(check: tuple[Any, ...], call: Call) -> Checked | Skipped:
+    if check[0] == "skip":
+        return Skipped(call.id, *check[1:])
+    return Checked(call.id, check[0] == "ask" or call.tool in ASKING)
+
+
+def _word(word: tuple[Any, ...], call: Call) -> Event:
+    """What a person says of a call that waits for one; of any other, what its client does."""
+    what, *rest = word
+    if what == "message":
+        return Superseded(*rest)
+    if call.awaits == CLIENT:
+        return Raised(call.id, *rest) if what == "raise" else Returned(call.id, *rest) if what == "return" else Returned(call.id, [what])
+    if what == "deny":
+        return Denied(call.id, *rest)
+    return Approved(call.id, *rest, True) if what == "edit" else Approved(call.id)
+
+
 arguments = st.one_of(
     st.just({"q": "new"}),
     st.builds(lambda q: {"q": q}, st.sampled_from("abc")),
@@ -234,7 +303,10 @@ arguments = st.one_of(
     st.sampled_from([{}, None, "", '{"q": "a"}', "not json", 7, [1], {"z": 1}]),
 )
 tool_calls = st.tuples(
-    st.sampled_from([*NAMES, *NAMES, "nowhere", ""]), arguments, st.sampled_from(["", "", "c1", "c2"]), st.sampled_from(["", "find"])
+    st.sampled_from([*NAMES, *NAMES, *HELD, "nowhere", ""]),
+    arguments,
+    st.sampled_from(["", "", "c1", "c2", "call-2", "verify-1"]),
+    st.sampled_from(["", "find"]),
 )
 usages = st.none() | st.builds(Usage, input_tokens=st.integers(0, 50), output_tokens=st.integers(0, 50), cost=st.floats(0, 1))
 _called = st.tuples(
@@ -246,12 +318,12 @@ _called = st.tuples(
 )
 _final = st.tuples(
     st.just("final"),
-    st.sampled_from(["done", "done", None, " "]),
+    st.sampled_from(["done", '{"n": 1}', "done", None, " "]),
     st.sampled_from([None, None, None, "which one?"]),
     st.sampled_from([(), (), ("look",), ("nowhere",)]),
     st.sampled_from(["", "", "", "stop", "length"]),
 )
-_no_turn = st.sampled_from([("malformed",), ("malformed",), ("error",)])
+_no_turn = st.sampled_from([("malformed",), ("malformed",), ("error",), ("passing",), ("passing", 3.0), ("passing", 90.0)])
 # Of ten turns about eight ask for calls, so that runs come further than their first turn.
 turns = st.sampled_from([_called] * 8 + [_final, _no_turn]).flatmap(lambda kind: kind)
 values = st.sampled_from(
@@ -274,16 +346,27 @@ outcomes = st.one_of(
 verdicts = st.one_of(
     st.tuples(st.just("done"), st.none()),
     st.tuples(st.just("need_more"), st.none()),
-    st.tuples(st.just("need_more"), st.tuples(st.sampled_from(NAMES), arguments)),
+    st.tuples(st.just("need_more"), st.tuples(st.sampled_from([*NAMES, *HELD]), arguments)),
     st.just(("raise",)),
 )
+checks = st.sampled_from([("pass",), ("pass",), ("ask",), ("skip", "hook", ["skipped"])])
+people = st.one_of(
+    st.sampled_from([("approve",), ("approve",), ("deny",), ("deny", "no money"), ("message", "never mind"), ("raise", "OSError", "gone")]),
+    st.tuples(st.just("edit"), arguments),
+    st.tuples(st.just("return"), values),
+    st.tuples(st.just("return"), values, verdicts_of_tools),
+)
+stops = st.sampled_from([Stopped("strategy", "enough"), Stopped("finish_reason", "tool_calls"), Cancelled("deploy")])
 worlds = st.builds(
     World,
     turns=st.lists(turns, min_size=1, max_size=6),
     outcomes=st.lists(outcomes, min_size=1, max_size=6),
     verdicts=st.lists(verdicts, min_size=1, max_size=3),
-    closing=st.sampled_from([("text", "closing"), ("text", " "), ("fail",)]),
+    closing=st.sampled_from([("text", "closing"), ("text", '{"n": 2}'), ("text", " "), ("fail",)]),
     seconds=st.lists(st.sampled_from([0.0, 0.0, 0.0, 0.1, 2.0]), min_size=1, max_size=3),
+    checks=st.lists(checks, min_size=1, max_size=3),
+    people=st.lists(people, min_size=1, max_size=4),
+    stop=st.none() | st.none() | st.none() | st.tuples(st.integers(0, 15), stops),
 )
 
 
@@ -326,6 +409,18 @@ policies = st.builds(
     reserve_answer=st.booleans(),
     redecide=st.booleans(),
     on_finish=st.sampled_from([{}, {"length": "continue", "content_filter": "continue"}, {"empty": "end"}]),
+    on_denied=st.sampled_from(["continue", "continue", "stop"]),
+    model_attempts=st.integers(1, 3),
+)
+# How the engine may be built around a world: which machine, whether the host looks at each call, what form the answer has.
+ways = st.fixed_dictionaries(
+    {
+        "table": st.sampled_from([AGENT, AGENT, AUTOGPT]),
+        "checks": st.booleans(),
+        "answer": st.sampled_from(
+            [None, None, typed_answer({"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]})]
+        ),
+    }
 )
 
 
@@ -340,7 +435,8 @@ _BOUNDING = ("steps_left", "within_limits")
 @st.composite
 def machines(draw: st.DrawFn) -> Table:
     """A table over the built-in kinds: rows without guards lead onwards, guarded ones anywhere; it passes the checks."""
-    works = draw(st.lists(st.sampled_from(["normalize", "decide", "call", "gather", "verify", "repair"]), min_size=1, max_size=5))
+    kinds = sorted(set(KINDS) - {"answer"})
+    works = draw(st.lists(st.sampled_from(kinds), min_size=1, max_size=5))
     names = [f"s{n}" for n in range(len(works))]
     states = [State(name, work=work, tools=draw(_allowed)) for name, work in zip(names, works, strict=True)]
     rows: list[Row] = []

@@ -140,7 +140,7 @@ def test_a_run_that_was_not_driven_has_no_answer() -> None:
     run = one.start("go")
 
     with pytest.raises(RunError, match=r"stands still in state 'gather' without an answer; drive it on"):
-        one._answer(run)
+        one.answer(run)
 
 
 def test_an_agent_without_a_decider_is_driven_by_hand() -> None:
@@ -630,9 +630,9 @@ def test_nothing_in_an_agent_grows_over_two_thousand_runs() -> None:
 WRONG: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
     "tools": ({"tools": 5}, ContractError, "5 is no set of tools"),
     "two of a name": ({"tools": [look_up, look_up]}, ContractError, "two tools are named 'look_up'"),
-    "decide": ({"decide": 5}, BuildError, "decide is 5; give a function"),
-    "decide text": ({"decide": "model"}, BuildError, "decide is 'model'; give a function"),
-    "verify": ({"verify": True}, BuildError, "verify is True; give a function"),
+    "model": ({"model": 5}, BuildError, r"model is 5; give a model \(an object with reply\) or a function"),
+    "model text": ({"model": "gpt"}, BuildError, r"model is 'gpt'; give a model \(an object with reply\) or a function"),
+    "verify": ({"verify": True}, BuildError, r"verify is True; give a model \(an object with reply\) or a function"),
     "close": ({"close": "bye"}, BuildError, "close is 'bye'; give a function"),
     "normalizer": ({"normalizer": 5}, BuildError, "normalizer is 5; give a function"),
     "limits": ({"limits": 5}, BuildError, "limits is 5; give a Limits, or leave it out"),
@@ -668,9 +668,9 @@ WRONG: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
 def test_wrong_configuration_fails_at_build_and_names_the_mend(
     more: dict[str, Any], error: type[Exception], words: str
 ) -> None:
-    given = {"tools": [look_up], "decide": script("done"), **more}
+    given = {"tools": [look_up], "model": script("done"), **more}
     with pytest.raises(error, match=words):
-        Agent(given.pop("tools"), given.pop("decide"), **given)
+        Agent(given.pop("tools"), given.pop("model"), **given)
 
 
 @pytest.mark.parametrize("limits", [5, {"max_turns": 3}, "lab"])

@@ -23,6 +23,7 @@ BASES = {
     "WrongEvent": (errors.RunError,),
     "RunBusy": (errors.RunError,),
     "CannotResume": (errors.RunError,),
+    "CannotDecide": (errors.RunError,),
     "SavedRunError": (errors.RunError, ValueError),
 }
 EXAMPLES: list[FsmAgentError] = [

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 from strategies import (
+    HELD,
     MOST_STEPS,
     NAMES,
     REPAIRS,
@@ -31,12 +32,14 @@ from strategies import (
     reached,
     step,
     the_tools,
+    ways,
     worlds,
 )
 
 from fsm_agent.agent import Agent
 from fsm_agent.core.agent_table import AGENT
 from fsm_agent.core.answers import answer_of
+from fsm_agent.core.autogpt_table import AUTOGPT
 from fsm_agent.core.effects import CallTools, Decide, Effect, Judge, Wait
 from fsm_agent.core.engine import Engine
 from fsm_agent.core.events import (
@@ -54,6 +57,7 @@ from fsm_agent.core.guards import attempts_left, has_repair, turns_left
 from fsm_agent.core.limits import Limits
 from fsm_agent.core.run import Call, Run
 from fsm_agent.core.saving import load, save
+from fsm_agent.core.strategies import max_iterations
 from fsm_agent.core.table import KINDS, Row, State, Table
 from fsm_agent.core.tools import BreakerPolicy, Outcome, Retry
 from fsm_agent.core.values import (
@@ -67,6 +71,8 @@ from fsm_agent.core.values import (
     Usage,
     Verdict,
 )
+from fsm_agent.host.hooks import HookCall, HookContext, Hooks, Skip
+from fsm_agent.host.model import ModelFailed
 from fsm_agent.lab.tables import DESK, NAIVE
 from fsm_agent.testing import ScriptedClock, ScriptedDecider
 
@@ -81,6 +87,7 @@ class Asked:
     """One thing that a run asked for, and what it had spent then."""
 
     effect: Effect
+    state: str
     calls: tuple[tuple[str, str, bool], ...]
     spent_s: float
     turns: int
@@ -94,7 +101,7 @@ def watched(engine: Engine, run: Run, answers: Answers) -> list[Asked]:
     asked: list[Asked] = []
     while (effect := engine.ask(run)) is not None:
         calls = tuple((call.id, call.tool, call.started) for call in effect.calls) if isinstance(effect, CallTools) else ()
-        asked.append(Asked(effect, calls, run.spent_s, *_recounted(run)))
+        asked.append(Asked(effect, run.state, calls, run.spent_s, *_recounted(run)))
         assert len(asked) < MOST_STEPS
         step(engine, run, answers)
     return asked
@@ -113,12 +120,17 @@ def _recounted(run: Run) -> tuple[int, int, int, float]:
     )
 
 
+def asked_for(call: Call) -> tuple[str, tuple[tuple[str, Any], ...]]:
+    """A call as it was when the gate let it in, before a person gave it other arguments."""
+    return call.tool, tuple(sorted((call.args if call.edited is None else call.edited).items()))
+
+
 def admitted(run: Run) -> list[tuple[str, str]]:
     return [(subject, detail) for kind, _, subject, detail in run.trace if kind == "call_admitted"]
 
 
-def played(world: World, bounds: Limits, policy: Policy, **parts: Any) -> tuple[Engine, Run, list[Asked]]:
-    engine = an_engine(policy=policy, verifies=True, repairs=REPAIRS, **parts)
+def played(world: World, bounds: Limits, policy: Policy, way: Mapping[str, Any], **parts: Any) -> tuple[Engine, Run, list[Asked]]:
+    engine = an_engine(**{"policy": policy, "verifies": True, "repairs": REPAIRS, **way, **parts})
     run = engine.start("x", limits=bounded(bounds))
     asked = watched(engine, run, world.answers())
     event(f"ended by {run.stop.reason.value}" if run.stop else "goes on")
@@ -235,7 +247,7 @@ BODIES: dict[str, Callable[[Run, Call], CallEvent]] = {
 }
 
 
-ROUND = [(table, body) for table in (VERIFYING, FAILING, HOLDING, STOPPING, AGENT, DESK, NAIVE) for body in BODIES]
+ROUND = [(table, body) for table in (VERIFYING, FAILING, HOLDING, STOPPING, AGENT, AUTOGPT, DESK, NAIVE) for body in BODIES]
 
 
 @pytest.mark.parametrize(
@@ -258,9 +270,9 @@ def test_no_way_round_that_spends_nothing_passes_the_checks(table: Table, body: 
 
 
 @settings(max_examples=80)
-@given(worlds, limits, policies)
-def test_no_turn_begins_without_a_budget_for_it(world: World, bounds: Limits, policy: Policy) -> None:
-    _, run, asked = played(world, bounds, policy)
+@given(worlds, limits, policies, ways)
+def test_no_turn_begins_without_a_budget_for_it(world: World, bounds: Limits, policy: Policy, way: Mapping[str, Any]) -> None:
+    _, run, asked = played(world, bounds, policy, way)
     until = run.limits.work_until_s
     for one in asked:
         if isinstance(one.effect, Decide):
@@ -277,9 +289,9 @@ def test_no_turn_begins_without_a_budget_for_it(world: World, bounds: Limits, po
 
 
 @settings(max_examples=80)
-@given(worlds, limits, policies)
-def test_no_call_is_admitted_without_a_budget_for_it(world: World, bounds: Limits, policy: Policy) -> None:
-    _, run, asked = played(world, bounds, policy)
+@given(worlds, limits, policies, ways)
+def test_no_call_is_admitted_without_a_budget_for_it(world: World, bounds: Limits, policy: Policy, way: Mapping[str, Any]) -> None:
+    _, run, asked = played(world, bounds, policy, way)
     own = run.limits
     through = admitted(run)
     assert own.max_tool_calls is None or len(through) <= own.max_tool_calls
@@ -317,48 +329,48 @@ def test_a_repaired_call_takes_a_place_in_its_turn() -> None:
 
 
 @settings(max_examples=80)
-@given(worlds, limits, policies)
+@given(worlds, limits, policies, ways)
 def test_no_call_is_admitted_more_often_than_the_policy_lets_it_be_repeated(
-    world: World, bounds: Limits, policy: Policy
+    world: World, bounds: Limits, policy: Policy, way: Mapping[str, Any]
 ) -> None:
-    _, run, _ = played(world, attrs.evolve(bounds, dedup_window=None), policy)
+    _, run, _ = played(world, attrs.evolve(bounds, dedup_window=None), policy, way)
     if run.limits.max_same_call is None:
         return
     most = 1 if policy.duplicates == "first" else run.limits.max_same_call
-    made = Counter(
-        (call.tool, tuple(sorted(call.args.items()))) for call in run.calls if call.admitted and call.tool != "poll"
-    )
+    made = Counter(asked_for(call) for call in run.calls if call.admitted and call.tool != "poll")
     assert max(made.values(), default=0) <= most
 
 
 @settings(max_examples=60)
-@given(worlds, limits, policies, st.integers(1, 4))
-def test_no_call_is_admitted_again_within_the_window(world: World, bounds: Limits, policy: Policy, window: int) -> None:
+@given(worlds, limits, policies, ways, st.integers(1, 4))
+def test_no_call_is_admitted_again_within_the_window(
+    world: World, bounds: Limits, policy: Policy, way: Mapping[str, Any], window: int
+) -> None:
     """Calls are told apart by what they became, so repaired ones, which were others when they were admitted, are left out."""
-    engine = an_engine(policy=policy)
+    engine = an_engine(policy=policy, **way)
     run = play(engine, engine.start("x", limits=attrs.evolve(bounded(bounds), dedup_window=window, max_same_call=None)), world.answers())
-    made = {call.id: (call.tool, tuple(sorted(call.args.items()))) for call in run.calls if call.admitted}
+    made = {call.id: asked_for(call) for call in run.calls if call.admitted}
     order = [made[call_id] for call_id, _ in admitted(run)]
     for number, key in enumerate(order):
         assert key[0] == "poll" or key not in order[max(0, number - window) : number]
 
 
 @settings(max_examples=80)
-@given(worlds, limits, policies)
-def test_no_state_is_entered_again_without_a_step_for_it(world: World, bounds: Limits, policy: Policy) -> None:
-    _, run, _ = played(world, bounds, policy)
+@given(worlds, limits, policies, ways)
+def test_no_state_is_entered_again_without_a_step_for_it(world: World, bounds: Limits, policy: Policy, way: Mapping[str, Any]) -> None:
+    _, run, _ = played(world, bounds, policy, way)
     entered = [subject for kind, _, subject, _ in run.trace if kind == "state_entered"]
     most = run.limits.max_steps
     for number, state in enumerate(entered):
-        if state == "gather" and number > 1:
+        if state in ("gather", "plan", "fetch") and state in entered[:number]:
             assert most is None or number < most
     assert most is None or len(entered) <= most + 3
 
 
 @settings(max_examples=80)
-@given(worlds, limits, policies)
-def test_rounds_tries_waits_and_faults_keep_their_figures(world: World, bounds: Limits, policy: Policy) -> None:
-    _, run, asked = played(world, bounds, policy)
+@given(worlds, limits, policies, ways)
+def test_rounds_tries_waits_and_faults_keep_their_figures(world: World, bounds: Limits, policy: Policy, way: Mapping[str, Any]) -> None:
+    _, run, asked = played(world, bounds, policy, way)
     own = run.limits
     judged = sum(isinstance(one.effect, Judge) for one in asked)
     assert own.max_verify_rounds is None or judged <= own.max_verify_rounds
@@ -378,9 +390,9 @@ def test_rounds_tries_waits_and_faults_keep_their_figures(world: World, bounds: 
 
 
 @settings(max_examples=80)
-@given(worlds, limits, policies)
-def test_every_call_has_exactly_one_result(world: World, bounds: Limits, policy: Policy) -> None:
-    _, run, _ = played(world, bounds, policy)
+@given(worlds, limits, policies, ways)
+def test_every_call_has_exactly_one_result(world: World, bounds: Limits, policy: Policy, way: Mapping[str, Any]) -> None:
+    _, run, _ = played(world, bounds, policy, way)
     ids = [call.id for call in run.calls]
     assert len(ids) == len(set(ids))
     assert not run.open_calls
@@ -397,30 +409,32 @@ def test_every_call_has_exactly_one_result(world: World, bounds: Limits, policy:
         assert call.ok or call.value is None or call.error.startswith("skipped:")
 
 
-allowed_sets = st.dictionaries(st.sampled_from(["gather"]), st.lists(st.sampled_from(NAMES), max_size=4))
-
-
 @settings(max_examples=80)
-@given(worlds, limits, policies, allowed_sets)
+@given(worlds, limits, policies, ways, st.none() | st.lists(st.sampled_from([*NAMES, *HELD]), max_size=4))
 def test_no_tool_outside_the_set_of_its_state_ever_runs(
-    world: World, bounds: Limits, policy: Policy, allowed: Mapping[str, Sequence[str]]
+    world: World, bounds: Limits, policy: Policy, way: Mapping[str, Any], allowed: Sequence[str] | None
 ) -> None:
-    table = AGENT.allowing(allowed)
-    _, run, asked = played(world, bounds, policy, table=table)
-    may = set(allowed.get("gather", NAMES))
+    table = way["table"]
+    _, run, asked = played(world, bounds, policy, way, table=table.allowing({_gathering(table): allowed}))
+    may = {*NAMES, *HELD} if allowed is None else set(allowed)
     assert {tool for one in asked for _, tool, _ in one.calls} <= may
     assert {tool for _, tool in admitted(run)} <= may
     for one in asked:
         if isinstance(one.effect, Decide):
-            assert set(one.effect.tools) <= may
+            assert set(one.effect.tools) <= (may if one.state == _gathering(table) else set())
+        assert one.state == _gathering(table) or not one.calls
+
+
+def _gathering(table: Table) -> str:
+    return next(state.name for state in table.states if state.work == "gather")
 
 
 @settings(max_examples=80)
-@given(worlds, limits, policies)
+@given(worlds, limits, policies, ways)
 def test_bodies_run_beside_each_other_and_again_only_where_their_contracts_let_them(
-    world: World, bounds: Limits, policy: Policy
+    world: World, bounds: Limits, policy: Policy, way: Mapping[str, Any]
 ) -> None:
-    _, run, asked = played(world, bounds, policy)
+    _, run, asked = played(world, bounds, policy, way)
     box = the_tools()
     for one in asked:
         tools = [box.get(tool) for _, tool, _ in one.calls]
@@ -431,21 +445,22 @@ def test_bodies_run_beside_each_other_and_again_only_where_their_contracts_let_t
     for call in run.calls:
         tool = box.get(call.tool)
         if tool is not None and not call.tried_repairs:
-            assert begun[call.id] <= tool.retry.attempts
+            assert begun[call.id] <= (tool.retry.attempts if tool.where == "host" else 0)
 
 
 # ---- the same run again
 
 
-@settings(max_examples=30)
-@given(machines(), worlds, limits, policies, st.integers(0, 40))
+@settings(max_examples=40)
+@given(machines(), worlds, limits, policies, ways, st.integers(0, 40))
 def test_saving_and_loading_between_steps_changes_no_run_of_any_machine(
-    table: Table, world: World, bounds: Limits, policy: Policy, every: int
+    table: Table, world: World, bounds: Limits, policy: Policy, way: Mapping[str, Any], every: int
 ) -> None:
     table, bounds = reached(table), bounded(bounds)
     if not accepted(table, bounds):
         return
-    engine = an_engine(table=table, work=noted(table), limits=bounds, policy=policy, verifies=True, repairs=REPAIRS)
+    way = {**way, "table": table, "work": noted(table), "limits": bounds}
+    engine = an_engine(policy=policy, verifies=True, repairs=REPAIRS, **way)
     answers = world.answers()
     run = play(engine, engine.start("x"), answers)
     other, number = engine.start("x"), 0
@@ -489,10 +504,11 @@ def _walks(table: Table, world: World, bounds: Limits, policy: Policy) -> list[t
     return seen
 
 
+@pytest.mark.parametrize("table", [AGENT, AUTOGPT], ids=lambda table: table.name)
 @settings(max_examples=80)
 @given(worlds, limits, policies)
-def test_the_rows_of_the_default_machine_spend_what_they_claim(world: World, bounds: Limits, policy: Policy) -> None:
-    assert _broken_claims(AGENT, _walks(AGENT, world, bounded(bounds), policy), lambda row: _known(AGENT, row)) == set()
+def test_the_rows_of_our_machines_spend_what_they_claim(table: Table, world: World, bounds: Limits, policy: Policy) -> None:
+    assert _broken_claims(table, _walks(table, world, bounded(bounds), policy), lambda row: _known(table, row)) == set()
 
 
 def _known(table: Table, row: Row) -> set[str]:
@@ -582,6 +598,86 @@ def test_both_drivers_give_the_same_trace_for_the_same_answers(turns: list[Any],
     assert other is not None
     assert one.trace == other.trace
     assert alike(one, other)
+
+
+# What people do about the calls that wait, one after the other; a client answers whatever is said.
+_people = st.lists(st.sampled_from(["approve", "approve", "deny", "edit", "message"]), min_size=1, max_size=4)
+_held_calls = st.builds(
+    lambda tool, q: ToolCall(tool, {"q": q}), st.sampled_from(["look", "pay", "maybe", "paste"]), st.sampled_from(["a", "b", "ValueError"])
+)
+_held_turns = st.lists(
+    st.one_of(
+        st.lists(_held_calls, min_size=1, max_size=3),
+        st.lists(_held_calls, min_size=1, max_size=3),
+        st.sampled_from(
+            [Decision(text="it is so", finish="stop"), Decision(text='{"n": 1}'), None, ModelFailed("rate_limited", "slow", 1.0)]
+        ),
+    ),
+    min_size=1,
+    max_size=4,
+)
+
+
+def a_held_agent(turns: Sequence[Any], **parts: Any) -> Agent:
+    """An agent whose tools wait for people and clients, whose hooks look at each call, and whose strategy says stop."""
+    entry = {"fn": _body, "args": {"q": {"type": "str"}}, "breaker": None}
+    tools = {
+        "look": {**entry, "effect": "pure"},
+        "pay": {**entry, "effect": "at_most_once", "approval": True},
+        "maybe": {**entry, "effect": "idempotent", "approval": lambda q: q == "a"},
+        "paste": {**entry, "effect": "pure", "where": "client"},
+    }
+    return Agent(
+        tools, ScriptedDecider(turns, then="repeat-all"), clock=ScriptedClock(), **{"limits": off(max_turns=6, min_evidence=1), **parts}
+    )
+
+
+def spoken_with(agent: Agent, words: Sequence[str], drive: Callable[[Run], Any], loaded: bool = False) -> Run:
+    """A run driven to its end; at each pause one person, chosen by the run's own count, says the next word."""
+    run = agent.start("x", run_id="r", seed=1)
+    for _ in range(MOST_STEPS):
+        drive(run)
+        if run.done:
+            return run
+        if loaded:
+            run = agent.load(agent.save(run))
+        at = len(run.journal)
+        one, word = agent.pending(run)[at % len(agent.pending(run))], words[at % len(words)]
+        if word == "message":
+            agent.message(run, "something else")
+        elif one.kind == "client":
+            agent.deliver(run, one.call_id, ["pasted"])
+        elif word == "deny":
+            agent.deny(run, one.call_id, "no", token=one.token)
+        else:
+            agent.approve(run, one.call_id, {"q": "edited"} if word == "edit" else None, token=one.token)
+    raise AssertionError(f"the run goes on: {run.path}")
+
+
+@settings(max_examples=50)
+@given(_held_turns, _people, st.sampled_from([AGENT, AUTOGPT]), st.integers(1, 6), st.booleans(), st.booleans())
+def test_with_people_hooks_and_strategies_too_both_drivers_give_the_same_run_and_saving_it_at_each_pause_changes_nothing(
+    turns: list[Any], words: list[str], table: Table, most: int, hooked: bool, typed: bool
+) -> None:
+    def before(context: HookContext, call: HookCall) -> Skip | None:
+        return Skip(["skipped"]) if call.args.get("q") == "b" else None
+
+    parts: dict[str, Any] = {"machine": table, "strategy": [max_iterations(most)], "answer": {"type": "object"} if typed else None}
+    parts["hooks"] = Hooks(before_tool_call=before) if hooked else None
+    agents = [a_held_agent(turns, **parts) for _ in range(3)]
+    one = spoken_with(agents[0], words, agents[0].drive)
+    others = [
+        spoken_with(agents[1], words, lambda run: asyncio.run(agents[1].adrive(run))),
+        spoken_with(agents[2], words, agents[2].drive, loaded=True),
+    ]
+    event(f"ended by {one.stop.reason.value}" if one.stop else "goes on")
+    for other in others:
+        assert other.trace == one.trace
+        assert alike(other, one)
+    assert agents[0].replay(one) == one
+    answer = agents[0].answer(one)
+    assert answer.text
+    assert not (typed and answer.ok and answer.stop_reason is StopReason.ANSWERED) or isinstance(answer.value, dict)
 
 
 def test_a_driver_gives_the_trace_that_its_events_give_again() -> None:

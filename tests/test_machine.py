@@ -19,15 +19,16 @@ from transitions.core import Event
 
 from fsm_agent.core._machine import Machine
 from fsm_agent.core.agent_table import AGENT
+from fsm_agent.core.autogpt_table import AUTOGPT
 from fsm_agent.core.checks import check_table
 from fsm_agent.core.errors import NoRow, RunError, TableError
 from fsm_agent.core.guards import Guard, Opaque, steps_left
 from fsm_agent.core.limits import Limits
-from fsm_agent.core.run import Run
+from fsm_agent.core.run import Call, Run
 from fsm_agent.core.table import Kind, Row, State, Table
 from fsm_agent.lab.tables import DESK, NAIVE
 
-TABLES = [AGENT, DESK, NAIVE]
+TABLES = [AGENT, AUTOGPT, DESK, NAIVE]
 LIMITS = Limits.off(max_steps=3, max_tokens=3, max_attempts=3, max_verify_rounds=3)
 # Guard -> the field that decides it, with a value that opens and one that closes it.
 SWITCHES: dict[str, tuple[str, Any, Any]] = {
@@ -38,6 +39,7 @@ SWITCHES: dict[str, tuple[str, Any, Any]] = {
     "verify_rounds_left": ("verify_rounds", 2, 3),
     "has_repair": ("repair_due", True, False),
     "may_redecide": ("redecide", True, False),
+    "enough_evidence": ("calls", [Call(id="c1", tool="look", args={}, ok=True, value=1)], []),
 }
 
 
@@ -100,7 +102,7 @@ COMPILED = {table.name: (Machine(table), Machine(table, stock=True)) for table i
 
 
 def test_the_cells_cover_every_row_and_every_guard() -> None:
-    assert len(CELLS) == sum(len(table.states) for table in TABLES) * 14
+    assert len(CELLS) == sum(len(table.states) for table in TABLES) * 16
     rows = {id(row) for table, state, outcome, _ in CELLS for row in table.rows_of(state, outcome)}
     assert len(rows) == sum(len(table.rows) for table in TABLES)
     assert {name for *_, names in CELLS for name in names} == set(SWITCHES)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import attrs
@@ -24,6 +24,7 @@ from strategies import (
     policies,
     search,
     step,
+    ways,
     worlds,
 )
 
@@ -31,7 +32,7 @@ from fsm_agent.core import guards
 from fsm_agent.core.agent_table import AGENT
 from fsm_agent.core.answers import answer_of
 from fsm_agent.core.checks import check_bounds
-from fsm_agent.core.effects import CallTools, Compose, Decide, Judge, Wait
+from fsm_agent.core.effects import CallTools, Check, Compose, Decide, Judge, Pause, Wait
 from fsm_agent.core.engine import Engine
 from fsm_agent.core.errors import CannotResume, TableError
 from fsm_agent.core.events import (
@@ -660,7 +661,9 @@ def test_a_cancellation_during_the_closing_turn_leaves_the_guards_reason() -> No
     assert answer is not None
     assert (answer.stop_reason, answer.status) == (StopReason.MAX_TOOL_CALLS, Status.PARTIAL)
     engine.resume(run, {"max_tool_calls": 2})
-    assert isinstance(engine.ask(run), Decide)
+    effect = engine.ask(run)
+    assert isinstance(effect, CallTools)
+    assert [call.error for call in effect.calls] == [""]
 
 
 # ---- what says more than a limit
@@ -839,9 +842,11 @@ def test_the_text_of_a_stop_says_it_all_in_one_line() -> None:
 
 
 @settings(max_examples=120)
-@given(worlds, limits, policies)
-def test_a_stop_that_names_a_raise_goes_on_with_it_and_with_nothing_less(world: World, bounds: Limits, policy: Policy) -> None:
-    engine = an_engine(policy=policy, verifies=True, repairs=REPAIRS)
+@given(worlds, limits, policies, ways)
+def test_a_stop_that_names_a_raise_goes_on_with_it_and_with_nothing_less(
+    world: World, bounds: Limits, policy: Policy, way: Mapping[str, Any]
+) -> None:
+    engine = an_engine(policy=policy, verifies=True, repairs=REPAIRS, **way)
     run = play(engine, engine.start("x", limits=attrs.evolve(bounds, max_attempts=3)), world.answers())
     assert run.stop is not None
     raises = run.stop.raise_to
@@ -855,7 +860,7 @@ def test_a_stop_that_names_a_raise_goes_on_with_it_and_with_nothing_less(world: 
         assert alike(run, before)
     engine.resume(run, raises)
     effect = engine.ask(run)
-    assert isinstance(effect, Decide | CallTools | Judge | Wait)
+    assert isinstance(effect, Decide | CallTools | Judge | Wait | Check | Pause)
     play(engine, run, world.answers())
 
 

@@ -13,6 +13,7 @@ import pytest
 from mutants import mutants
 
 from fsm_agent.core.agent_table import AGENT
+from fsm_agent.core.autogpt_table import AUTOGPT
 from fsm_agent.core.checks import check_table
 from fsm_agent.core.errors import BuildError, TableError
 from fsm_agent.core.guards import AllOf, Opaque, Spending, steps_left, turns_left, within_limits
@@ -20,7 +21,7 @@ from fsm_agent.core.table import KINDS, Kind, Row, State, Table, state_name
 from fsm_agent.core.values import StopReason
 from fsm_agent.lab.tables import DESK, NAIVE
 
-TABLES = [AGENT, DESK, NAIVE]
+TABLES = [AGENT, AUTOGPT, DESK, NAIVE]
 
 
 class Numbered(IntEnum):
@@ -209,6 +210,8 @@ def test_the_kinds_of_work_are_those_written_down() -> None:
         "decide": {"decided": ("turns",), "proposed": ("turns",), "failed": ("turns",), "stopped": ()},
         "call": {"called": (), "failed": (), "no_progress": (), "stopped": ()},
         "gather": {"called": (), "failed": (), "no_progress": (), "proposed": ("turns",), "stopped": ()},
+        "plan": {"rejected": (), "planned": ("turns",), "called": (), "failed": (), "stopped": ()},
+        "synthesize": {"written": (), "stopped": ()},
         "verify": {"passed": ("verify_rounds",), "insufficient": ("verify_rounds",), "stopped": ("verify_rounds",)},
         "repair": {"repaired": ("attempts",), "exhausted": ()},
         "answer": {},
@@ -217,12 +220,12 @@ def test_the_kinds_of_work_are_those_written_down() -> None:
 
 
 def test_own_kinds_of_work_stand_beside_the_built_in_ones() -> None:
-    plan = Kind(name="plan", outcomes={"planned": ("turns",)})
+    shout = Kind(name="shout", outcomes={"shouted": ("turns",)})
     own = Kind(name="call", outcomes={"done": ()})
-    table = Table("m", "a", [], [], {"plan": plan, "call": own})
-    assert table.kinds == {**KINDS, "plan": plan, "call": own}
+    table = Table("m", "a", [], [], {"shout": shout, "call": own})
+    assert table.kinds == {**KINDS, "shout": shout, "call": own}
     assert Table("m", "a", [], []).kinds == KINDS
-    assert set(KINDS) == {"normalize", "decide", "call", "gather", "verify", "repair", "answer"}
+    assert set(KINDS) == {"normalize", "decide", "call", "gather", "plan", "synthesize", "verify", "repair", "answer"}
 
 
 # ---- the machine as plain data

@@ -229,7 +229,7 @@ def test_an_at_most_once_body_that_began_and_gave_no_result_is_an_unknown_outcom
     assert hand.words == ["unknown_outcome"]
     assert hand.call("c1").detail == f"{error}: after 5 s"
     assert (hand.run.body_runs, hand.run.tool_errors) == (1, 1)
-    assert isinstance(hand.effect, Decide)
+    assert hand.reason is (StopReason.FATAL if said is ResultClass.FATAL else None)
 
 
 def test_an_at_most_once_body_that_never_began_failed_plainly() -> None:

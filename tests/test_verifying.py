@@ -7,8 +7,6 @@ from typing import Any
 
 import pytest
 from by_hand import Hand, a_tool, off, says, taking
-from hypothesis import given
-from hypothesis import strategies as st
 
 from fsm_agent.agent import Agent
 from fsm_agent.core.answers import answer_of
@@ -17,7 +15,7 @@ from fsm_agent.core.events import Judged, JudgeFailed
 from fsm_agent.core.limits import Limits
 from fsm_agent.core.run import Call, Run
 from fsm_agent.core.values import Decision, Judgement, Policy, ResultClass, Status, StopReason, ToolCall
-from fsm_agent.core.verifying import independent, missing_evidence
+from fsm_agent.core.verifying import missing_evidence
 from fsm_agent.testing import ScriptedDecider
 
 
@@ -28,75 +26,6 @@ def piece(tool: str = "a", q: Any = 1, value: Any = 1, source: str = "", **more:
 
 def a_run(*calls: Call, draft: Decision | None = None, **limits: Any) -> Run:
     return Run(id="r", request="", state="verify", limits=off(**limits), calls=list(calls), draft=draft)
-
-
-# ---- how many pieces are independent
-
-
-@pytest.mark.parametrize(
-    ("one", "other", "count"),
-    [
-        (piece("a", 1, 1), piece("b", 1, 2), 2),
-        (piece("a", 1, 1), piece("b", 1, 1), 1),
-        (piece("a", 1, 1), piece("a", 2, 2), 2),
-        (piece("a", 1, 1), piece("a", 2, 1), 1),
-        (piece("a", 1, 1), piece("a", 1, 2), 1),
-        (piece("a", 1, 1), piece("a", 1, 1), 1),
-        (piece("a", 1, 1, "web"), piece("b", 1, 2, "web"), 1),
-        (piece("a", 1, 1, "web"), piece("a", 1, 2, "wiki"), 2),
-        (piece("a", 1, 1, "web"), piece("a", 1, 1, "wiki"), 1),
-        (piece("a", 1, 1, "web"), piece("a", 2, 2, ""), 2),
-        (piece("a", 1, 1, "'a'{'q':1,}"), piece("a", 1, 2, ""), 2),
-        (piece("a", 1, {"x": [1, 2]}), piece("b", 1, {"x": [1, 2]}), 1),
-        (piece("a", 1, {"x": 1, "y": 2}), piece("b", 1, {"y": 2, "x": 1}), 1),
-        (piece("a", 1, 1), piece("b", 1, "1"), 2),
-        (piece("a", {"deep": 1}, 1), piece("a", {"deep": 2}, 2), 2),
-    ],
-)
-def test_two_pieces_are_independent_when_both_origin_and_content_differ(one: Call, other: Call, count: int) -> None:
-    assert independent([one, other]) == independent([other, one]) == count
-
-
-def test_nothing_found_is_no_piece() -> None:
-    assert independent([]) == 0
-
-
-def test_another_spelling_of_the_same_call_is_the_same_origin() -> None:
-    same = [piece("a", 1, value, key="'a'{'q':1,'n':5,}") for value in (1, 2)]
-    assert independent(same) == 1
-
-
-def most_independent(pairs: list[tuple[int, int]]) -> int:
-    """The size of the largest set of pieces no two of which share an origin or a content, by trying all."""
-    for size in range(len(pairs), 0, -1):
-        for chosen in itertools.combinations(pairs, size):
-            if len({origin for origin, _ in chosen}) == len({content for _, content in chosen}) == size:
-                return size
-    return 0
-
-
-few = st.integers(0, 4)
-
-
-@given(pairs=st.lists(st.tuples(few, few), max_size=8), enough=st.none() | st.integers(1, 5), data=st.data())
-def test_pieces_are_counted_so_that_no_choice_among_them_would_find_more(
-    pairs: list[tuple[int, int]], enough: int | None, data: st.DataObject
-) -> None:
-    most = most_independent(list(dict.fromkeys(pairs)))
-    found = [piece("a", origin, content) for origin, content in data.draw(st.permutations(pairs))]
-    count = independent(found, enough)
-    assert count == (most if enough is None else min(most, enough))
-
-
-def test_a_piece_that_is_needed_elsewhere_makes_room() -> None:
-    """Counted one after the other, only the first of these would count."""
-    assert independent([piece("a", 1, 1), piece("a", 1, 2), piece("b", 1, 1)]) == 2
-
-
-def test_many_pieces_are_counted_in_little_time() -> None:
-    found = [piece("a", n, n % 7) for n in range(3000)]
-    assert independent(found) == 7
-    assert independent([piece("a", n, n) for n in range(3000)]) == 3000
 
 
 # ---- what is missing
@@ -204,15 +133,25 @@ def test_without_a_verifier_evidence_that_suffices_is_enough() -> None:
 
 @pytest.mark.parametrize("verifies", [True, False])
 @pytest.mark.parametrize("text", [None, "", " ", 7, "some text"])
-def test_a_question_to_the_user_passes_and_an_answer_beside_it_is_verified(verifies: bool, text: Any) -> None:
+def test_a_question_to_the_user_is_no_answer_and_needs_no_evidence(verifies: bool, text: Any) -> None:
     hand = Hand(limits=off(min_evidence=1, max_verify_rounds=3), verifies=verifies).decides(text=text, question="which one?")
-    if text == "some text":
-        assert isinstance(hand.effect, Decide)
-    else:
-        assert hand.reason is StopReason.QUESTION
-        answer = answer_of(hand.run)
-        assert answer is not None
-        assert (answer.status, answer.text, answer.next_questions) == (Status.OK, "which one?", ("which one?",))
+    assert hand.reason is StopReason.QUESTION
+    answer = answer_of(hand.run)
+    assert answer is not None
+    said = "some text\nwhich one?" if text == "some text" else "which one?"
+    assert (answer.status, answer.text, answer.next_questions) == (Status.OK, said, ("which one?",))
+
+
+@pytest.mark.parametrize("question", [None, "", " ", 7])
+def test_what_is_no_question_is_verified_like_any_answer(question: Any) -> None:
+    hand = Hand(limits=off(min_evidence=1, max_verify_rounds=3)).decides(text="done", question=question)
+    assert isinstance(hand.effect, Decide)
+    assert hand.run.note == "0 independent pieces of evidence, 1 needed"
+
+
+def test_where_there_is_no_tool_no_evidence_is_asked_for() -> None:
+    answer = Agent([], ScriptedDecider(["done"]), limits=off(min_evidence=1)).run("find x")
+    assert (answer.status, answer.text) == (Status.OK, "done")
 
 
 NOES = [

@@ -175,11 +175,17 @@ class Engine:
         run.limits = limits
 
     def _reopen(self, run: Run, stop: Stop) -> bool:
-        """Take up again the calls of the last turn: those that were cut off (then true), or those a repair was due for."""
+        """Take up again the calls of the last turn: those that were cut off (then true), or those a repair was due for.
+
+        Where the decider is asked next, a call that a limit kept from running keeps that result, and it is the decider's to ask
+        again; one that was cancelled is begun again.
+        """
         last = run.calls[-1].turn if run.calls else 0
         turn = [call for call in run.calls if call.turn == last]
         calls_here = self.setup.table.state(stop.state).work in _CALLING
-        cut_off = [call for call in turn if self._may_begin_again(call, stop)] if calls_here else []
+        cut_off = [call for call in turn if calls_here and self._may_begin_again(call, stop)]
+        if stop.outcome:
+            cut_off = [call for call in cut_off if call.error == "cancelled"]
         if not cut_off and not (stop.outcome == "failed" and run.repair_due):
             return False
         run.calls = [call for call in run.calls if call.turn != last]

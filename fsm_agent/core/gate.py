@@ -118,6 +118,8 @@ def _admit(
     call.admitted = True
     run.tried.append((call.tool, args))
     call.source = tool.source
+    if tool.where == "program":
+        call.program = True
     run.tool_calls += 1
     run.tool_counts[call.tool] = called + 1
     if limits.dedup_window is not None:

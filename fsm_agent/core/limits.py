@@ -63,7 +63,7 @@ class Limits:
     Budgets of n allow n and refuse n + 1; tripwires (`max_same_observation`, `max_stale_turns`, `max_empty_results`,
     `max_tool_errors`, `max_bad_arguments`) stop at the n-th. Times are seconds the run has spent, never instants.
     `max_same_tool_calls` is one number for every tool or a mapping of tool to number (a tool it lacks has no limit).
-    `reserve_s` is the part of the deadline kept for the answer, never more than a tenth of it.
+    `reserve_s` is the part of the deadline kept for the answer; of a deadline under five times as long it is a tenth.
 
     Raises LimitsError for a figure of the wrong kind.
     """
@@ -97,7 +97,9 @@ class Limits:
         """The spent time from which no further turn or call begins; what follows is reserved for the answer."""
         if self.deadline_s is None:
             return None
-        return self.deadline_s - min(self.reserve_s or 0.0, self.deadline_s / 10)
+        reserve = self.reserve_s or 0.0
+        # Of a deadline that is short for its reserve a tenth is kept.
+        return self.deadline_s - (reserve if self.deadline_s >= 5 * reserve else self.deadline_s / 10)
 
     def for_tool(self, tool: str) -> int | None:
         """How many admitted calls one tool may have, or None."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
-from typing import Any
+from itertools import islice
+from typing import Any, overload
 
 import attrs
 
@@ -48,6 +49,43 @@ class ToolOffer:
     name: str
     description: str = ""
     schema: Mapping[str, Any] = attrs.field(factory=dict)
+
+
+class History(Sequence[Message]):
+    """A history as it stood at one moment: a view of a list that only grows, made in no time however long that is."""
+
+    __slots__ = ("_all", "_length")
+
+    def __init__(self, messages: list[Message]) -> None:
+        self._all, self._length = messages, len(messages)
+
+    def __len__(self) -> int:
+        return self._length
+
+    @overload
+    def __getitem__(self, index: int) -> Message: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Message]: ...
+    def __getitem__(self, index: int | slice) -> Message | list[Message]:
+        """One message, or a list of several."""
+        if isinstance(index, slice):
+            return [self._all[n] for n in range(*index.indices(self._length))]
+        if not -self._length <= index < self._length:
+            raise IndexError(f"message {index} of a history of {self._length}")
+        return self._all[index if index >= 0 else index + self._length]
+
+    def __iter__(self) -> Iterator[Message]:
+        return islice(self._all, self._length)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, History | list | tuple):
+            return NotImplemented
+        return len(other) == self._length and all(one == two for one, two in zip(self, other, strict=True))
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return repr(list(self))
 
 
 class Purpose(StrEnum):

@@ -12,7 +12,7 @@ from fsm_agent.core.events import Event
 from fsm_agent.core.plain import short
 from fsm_agent.core.run import Run
 from fsm_agent.core.setup import Setup
-from fsm_agent.core.transcript import is_history
+from fsm_agent.core.transcript import first_messages, given_ids, is_history
 
 _KINDS = frozenset({list, tuple, dict})
 
@@ -36,6 +36,8 @@ class Normalize:
                 run.note = f"the normalizer refused the request: {type(error).__name__}: {short(error)}"
                 return "rejected"
         run.request = request
+        # No call of the run may have the id of one that the history brings along.
+        run.call_ids |= dict.fromkeys(given_ids(request), True)
         if _is_empty(request):
             run.note = "the request is empty"
             return "rejected"
@@ -62,4 +64,4 @@ def _said(entry: Mapping[Any, Any]) -> Any:
 def _is_empty(request: Any) -> bool:
     if request is None or (isinstance(request, str) and not request.strip()) or (type(request) in _KINDS and not request):
         return True
-    return is_history(request) and not any(entry.get("text") or entry.get("content") or entry.get("calls") for entry in request)
+    return is_history(request) and not first_messages(request)

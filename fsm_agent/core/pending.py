@@ -9,6 +9,7 @@ import attrs
 from fsm_agent.core.errors import CannotDecide
 from fsm_agent.core.holding import APPROVAL, CHECK, approval_token, held_calls
 from fsm_agent.core.plain import plain_copy, short
+from fsm_agent.core.redact import without_secrets
 from fsm_agent.core.run import Call, Run
 
 
@@ -16,8 +17,9 @@ from fsm_agent.core.run import Call, Run
 class Pending:
     """One call that a paused run waits for.
 
-    `kind` is ``approval`` or ``client``. `token` stands for the exact call (tool, arguments, machine, state): a decision that
-    carries it is refused once any of these has changed. `expires_at` is the UTC second after which no approval is taken.
+    `kind` is ``approval`` or ``client``. `token` stands for the exact call (tool, arguments, machine, state): a decision
+    that carries it is refused once any of these has changed. In `args` a mark stands for each secret. `expires_at` is the
+    UTC second after which no approval is taken.
     """
 
     call_id: str
@@ -39,7 +41,7 @@ def pending_of(run: Run) -> tuple[Pending, ...]:
             call_id=call.id,
             kind=call.awaits,
             tool=call.tool,
-            args=plain_copy(call.args),
+            args=without_secrets(plain_copy(call.args), call.secret) if call.secret else plain_copy(call.args),
             token=approval_token(run, call),
             intent=call.intent if isinstance(call.intent, str) else "",
             reason=call.reason if isinstance(call.reason, str) else "",

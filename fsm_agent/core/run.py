@@ -57,6 +57,7 @@ class Call:
     expires_at: float | None = None
     edited: Any = None
     parent: str = ""
+    program: bool = False
     by_verifier: bool = False
 
 
@@ -228,6 +229,6 @@ class Run:
         return next((call for call in self.open_calls if call.id == program.waits_for), None)
 
     def evidence(self) -> list[Call]:
-        """The calls whose results count as found: successful, not empty, some progress."""
+        """The calls whose results count as found: successful, not empty, some progress; of a program those that it made."""
         nothing = (ResultClass.EMPTY, ResultClass.NO_PROGRESS)
-        return [call for call in self.calls if call.ok and call.result_class not in nothing]
+        return [call for call in self.calls if call.ok and call.result_class not in nothing and not call.program]

@@ -59,7 +59,7 @@ KINDS: Mapping[str, Kind] = {
         ),
         Kind(
             name="synthesize",
-            outcomes={"written": (), "stopped": ()},
+            outcomes={"written": ("turns",), "stopped": ()},
             about="writes the answer from the evidence",
         ),
         Kind(

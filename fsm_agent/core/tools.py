@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -161,6 +161,7 @@ def _contradictions(tool: Tool) -> list[tuple[str, str]]:
         found.append(("a tool's name must be a non-empty text", "give it one"))
     if not callable(tool.fn):
         found.append((f"its body is a {type(tool.fn).__name__}", "give a function"))
+    found += _unknown_names(tool)
     if tool.where not in ("host", "client", "program"):
         found.append((f"where is {tool.where!r:.40}", "give 'host', 'client' or 'program'"))
     if not isinstance(tool.approval, bool) and not callable(tool.approval):
@@ -177,6 +178,19 @@ def _contradictions(tool: Tool) -> list[tuple[str, str]]:
         if value is not None and not value >= 0:
             found.append((f"{name} is {value}", "give seconds from 0, or None"))
     return found
+
+
+def _unknown_names(tool: Tool) -> Iterator[tuple[str, str]]:
+    """Names that secret and identity give and the contract does not have: a typo would protect nothing."""
+    try:
+        schema = tool.args.json_schema() if tool.args is not None else {}
+        known = list(schema.get("properties", {})) if schema.get("additionalProperties") is False else None
+    except Exception:
+        known = None
+    for what, names in (("secret", sorted(tool.secret)), ("identity", tool.identity or ())):
+        for name in names:
+            if known is not None and name not in known:
+                yield (f"{what} names the argument {name!r:.60}, which its contract does not have", f"it has {', '.join(known) or 'none'}")
 
 
 class Toolset:

@@ -15,6 +15,7 @@ from fsm_agent.core.gate import Toolbox
 from fsm_agent.core.messages import Message, Role
 from fsm_agent.core.plain import cut, dumps, storable
 from fsm_agent.core.run import Call, Run
+from fsm_agent.core.storable import own_args
 from fsm_agent.core.trace import result_text
 from fsm_agent.core.values import ToolCall
 
@@ -102,7 +103,7 @@ def _message(entry: Mapping[Any, Any]) -> Message:
     said = text if isinstance(text, str) else "" if text is None else dumps(storable(text))
     asked = entry.get("calls") if role is Role.ASSISTANT else ()
     calls = tuple(
-        ToolCall(tool=str(call.get("tool") or NO_NAME), args=call.get("args"), id=str(call.get("id") or ""))
+        ToolCall(tool=str(call.get("tool") or NO_NAME), args=own_args(call.get("args")), id=str(call.get("id") or ""))
         for call in (asked if isinstance(asked, list | tuple) else ())
         if isinstance(call, Mapping)
     )
@@ -177,7 +178,7 @@ def _decision(reader: _Reader, run: Run, box: Toolbox, turn: int) -> None:
     calls = reader.by_turn.pop(turn, [])
     # An answer that was not taken for its calls alone still shows what it asked for.
     asked = tuple(
-        ToolCall(tool=_name(wanted), args=wanted.args, id=call.id)
+        ToolCall(tool=_name(wanted), args=own_args(wanted.args), id=call.id)
         for wanted, call in zip(decision.calls if calls else (), calls, strict=False)
     )
     if text.strip() or asked:

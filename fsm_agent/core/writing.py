@@ -21,9 +21,13 @@ class Synthesize:
     """
 
     def enter(self, setup: Setup, run: Run) -> str | None:
-        if not setup.composes:
-            return self._keep(run, "")
-        return None if may_decide(run) else "stopped"
+        if not may_decide(run):
+            return "stopped"
+        if setup.composes:
+            return None
+        # Written by template, it is a turn all the same: between two of these one is spent.
+        run.turns += 1
+        return self._keep(run, "")
 
     def ask(self, setup: Setup, run: Run) -> Effect:
         return Wait(run, run.not_before_s) if run.not_before_s > run.spent_s else Compose(run, closing=False)

@@ -213,22 +213,28 @@ def run_in_threads(
         place = None if turns is None else turns.enter()
         start(job, partial(_in_thread, job, (position, tokens), results, turns, place))
     waiting = dict.fromkeys(range(len(jobs)))
-    while waiting:
-        ends = [(began_at + seconds, n) for n in waiting if (seconds := jobs[n].seconds) is not None]
-        end, first = min(ends, default=(None, -1))
-        result: Outcome
-        try:
-            if turns is None:
-                position, result, *batch = results.get(timeout=None if end is None else max(0.0, end - now()))
-            else:
-                position, result, *batch = turns.take(results, end)
-        except Empty:
-            position, result, batch = first, give_up(jobs[first], tokens[first]), [tokens]
-        if position < 0:
-            event_of(result)
-        elif position in waiting and batch[0] is tokens:
-            del waiting[position]
-            told(position, event_of(result))
+    try:
+        while waiting:
+            ends = [(began_at + seconds, n) for n in waiting if (seconds := jobs[n].seconds) is not None]
+            end, first = min(ends, default=(None, -1))
+            result: Outcome
+            try:
+                if turns is None:
+                    position, result, *batch = results.get(timeout=None if end is None else max(0.0, end - now()))
+                else:
+                    position, result, *batch = turns.take(results, end)
+            except Empty:
+                position, result, batch = first, give_up(jobs[first], tokens[first]), [tokens]
+            if position < 0:
+                event_of(result)
+            elif position in waiting and batch[0] is tokens:
+                del waiting[position]
+                told(position, event_of(result))
+    except BaseException:
+        # What has not begun by now must not begin any more.
+        for token in tokens:
+            token.acquire(blocking=False)
+        raise
 
 
 def _in_thread(

@@ -268,7 +268,7 @@ class Driver:
         return Paused(None if ttl is None else clock.wall() + ttl)
 
 
-_BY_HAND = "there is no decider; give one as decide=, or drive the engine by hand with ask and tell"
+_BY_HAND = "there is no decider; give the agent a model or a function, or drive the engine by hand with ask and tell"
 
 
 async def _heard(run: Run, watch: Watch) -> None:

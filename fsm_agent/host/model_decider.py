@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from fsm_agent.core import prompts
 from fsm_agent.core.effects import Compose, Decide, Judge
 from fsm_agent.core.limits import Limits
-from fsm_agent.core.messages import Message, Purpose, Role, ToolOffer
+from fsm_agent.core.messages import History, Message, Purpose, Role, ToolOffer
 from fsm_agent.core.run import Run
 from fsm_agent.core.setup import Setup
 from fsm_agent.core.tools import Tool, Toolset
@@ -46,7 +46,7 @@ class ModelDecider:
                 state=run.state,
                 instructions=self._instructions(run, effect.tools),
                 # What is made of it for one request is no part of the history.
-                messages=[*messages],
+                messages=History(messages),
                 tools=self._offers(effect.tools),
                 schema=self.schema,
                 summary=prompts.state_summary(run, messages) if run.calls else "",
@@ -123,8 +123,8 @@ class ModelVerifier:
 
     is_model = True
 
-    def __init__(self, model: Model) -> None:
-        self.model = model
+    def __init__(self, model: Model, required: Collection[str] = ()) -> None:
+        self.model, self.required = model, required
         self.needs_loop = is_async(model.reply)
 
     def __call__(self, effect: Judge) -> Any:
@@ -135,7 +135,7 @@ class ModelVerifier:
                 run_id=run.id,
                 state=run.state,
                 purpose=Purpose.VERIFY,
-                messages=[Message(role=Role.USER, text=prompts.verifier_prompt(run))],
+                messages=[Message(role=Role.USER, text=prompts.verifier_prompt(run, self.required))],
                 schema=VERDICT,
                 left=prompts.left_of(run),
                 seconds_left=_seconds_left(run, run.limits.work_until_s),

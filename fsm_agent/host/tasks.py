@@ -59,7 +59,9 @@ async def run_in_loop(jobs: list[Performance], told: Told) -> None:
             await asyncio.wait(waiting, timeout=_seconds(max(ends[n] for n in waiting.values()), now()))
         raise
     finally:
-        for task in waiting:
+        for task, n in waiting.items():
+            # What has not begun by now must not begin any more.
+            tokens[n].acquire(blocking=False)
             _leave(task)
 
 

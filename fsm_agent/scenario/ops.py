@@ -33,6 +33,7 @@ class Saved:
     text: str
     facts: Mapping[str, Any]
     position: Any
+    script: Any
 
 
 @attrs.define(eq=False)
@@ -188,7 +189,7 @@ class Player:
         track = self._track(current)
         run = self._run(track)
         text = track.agent.save(run)
-        self.saved[name] = Saved(text, facts_of(run), track.script.position())
+        self.saved[name] = Saved(text, facts_of(run), track.script.position(), track.script)
 
     async def load(self, current: Current, keys: Any) -> None:
         """Load a saved run, which is the current one from now on; it must stand where it stood."""
@@ -198,7 +199,7 @@ class Player:
             raise StepFailed(f"nothing was saved as {keys['name']!r}; saved are {', '.join(self.saved) or 'none'}")
         before = self._track(current)
         agent = self.host(fresh=keys.get("process") == "fresh")
-        script = attrs.evolve(before.script, requests=0, by_state={})
+        script = attrs.evolve(saved.script, requests=0, by_state={})
         track = Track(agent, script, seen=before.seen)
         script.set_back(saved.position)
         self._load(track, saved.text, agent)

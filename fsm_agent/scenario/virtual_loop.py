@@ -52,6 +52,15 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         super().__init__(self._jumping)
 
     @property
+    def _clock_resolution(self) -> float:
+        """How much earlier than its instant a timer may fire: far from 0 two instants are further apart than the loop reckons."""
+        return max(1e-9, 2 * math.ulp(self.time()))
+
+    @_clock_resolution.setter
+    def _clock_resolution(self, seconds: float) -> None:
+        """The base class sets it for the machine's clock, which is not this one's."""
+
+    @property
     def slept_s(self) -> float:
         """Seconds that were slept in all by `asleep`."""
         return self._slept / NANO

@@ -1,0 +1,61 @@
+"""What a host gave for an agent: its kinds, its functions, and the names of its repairs."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import pytest
+
+from fsm_agent import Limits, Policy, Run
+from fsm_agent.core.errors import BuildError
+from fsm_agent.host.fixes import check_callables, check_kinds, named_repairs
+
+RUN = Run(id="r", request="go", state="s", limits=Limits())
+
+
+def trim(tool: str, args: Any) -> tuple[str, Any]:
+    return tool, {"trimmed": args}
+
+
+def test_what_is_there_and_of_its_kind_is_let_through_and_so_is_what_is_left_out() -> None:
+    check_kinds(limits=(Limits(), Limits), policy=(None, Policy))
+    check_callables(close=print, verify=None, normalizer=partial(int, base=2))
+
+
+@pytest.mark.parametrize("value", [5, "x", Limits, {}, 0, ""], ids=repr)
+def test_a_part_of_another_kind_is_named_with_the_kind_that_would_do(value: Any) -> None:
+    with pytest.raises(BuildError, match=r"^policy is .*; give a Policy, or leave it out$"):
+        check_kinds(limits=(Limits(), Limits), policy=(value, Policy))
+
+
+@pytest.mark.parametrize("value", [5, "x", (), 0, Limits()], ids=repr)
+def test_a_part_that_is_no_function_is_named(value: Any) -> None:
+    with pytest.raises(BuildError, match=r"^close is .*; give a function$"):
+        check_callables(normalizer=print, close=value)
+
+
+def test_repairs_have_names_of_their_own_and_take_no_run() -> None:
+    made = named_repairs({"args:length": trim, "args:extra": trim, "args:type": lambda tool, args: None, "args:range": partial(trim)})
+    assert {error: name for error, (name, _) in made.items()} == {
+        "args:length": "trim", "args:extra": "trim", "args:type": "args:type", "args:range": "args:range",
+    }  # fmt: skip
+    assert made["args:length"][1]("t", 1, RUN) == ("t", {"trimmed": 1})
+    assert made["args:type"][1]("t", 1, RUN) is None
+
+
+def test_two_functions_of_one_name_are_two_repairs() -> None:
+    def another() -> Any:
+        def trim(tool: str, args: Any) -> None:
+            return None
+
+        return trim
+
+    made = named_repairs({"args:length": trim, "args:extra": another()})
+    assert [name for name, _ in made.values()] == ["trim", "args:extra"]
+
+
+@pytest.mark.parametrize("fix", [None, 5, "trim", ("t", {})], ids=repr)
+def test_a_repair_is_a_function(fix: Any) -> None:
+    with pytest.raises(BuildError, match=r"the repair of 'args:length' is .*; give a function of tool and arguments"):
+        named_repairs({"args:length": fix})

@@ -1,0 +1,48 @@
+"""The words between a user, a model and tools: records that belong to no provider."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attrs
+import pytest
+
+from fsm_agent.core.messages import Message, Purpose, Role, ToolOffer, texts
+from fsm_agent.core.values import ToolCall
+
+
+def test_the_roles_and_purposes_are_those_written_down() -> None:
+    assert [role.value for role in Role] == ["system", "user", "assistant", "tool"]
+    assert [purpose.value for purpose in Purpose] == ["decide", "close", "synthesize", "verify"]
+
+
+@pytest.mark.parametrize("role", [*Role, *(role.value for role in Role)])
+def test_a_message_takes_its_role_as_member_or_text(role: Any) -> None:
+    message = Message(role=role)
+    assert type(message.role) is Role
+    assert (message.text, message.calls, message.call_id, message.tool, message.error) == ("", (), "", "", "")
+
+
+@pytest.mark.parametrize("role", ["developer", "", None, 5])
+def test_an_unknown_role_is_refused(role: Any) -> None:
+    with pytest.raises(ValueError, match="is not a valid Role"):
+        Message(role=role)
+
+
+def test_messages_are_equal_by_what_they_hold_and_cannot_be_changed() -> None:
+    one = Message(role=Role.ASSISTANT, text="hi", calls=(ToolCall("look", {"q": 1}, "c1"),))
+    assert one == Message(role=Role.ASSISTANT, text="hi", calls=(ToolCall("look", {"q": 1}, "c1"),))
+    assert one != attrs.evolve(one, text="ho")
+    with pytest.raises(attrs.exceptions.FrozenInstanceError):
+        one.text = "ho"  # type: ignore[misc]
+
+
+def test_an_offer_without_a_schema_has_one_of_its_own() -> None:
+    one, other = ToolOffer(name="look"), ToolOffer(name="look")
+    assert (one.description, one.schema) == ("", {})
+    assert one.schema is not other.schema
+
+
+def test_the_texts_of_messages_stand_below_each_other() -> None:
+    assert texts([]) == ""
+    assert texts([Message(role=Role.USER, text="a"), Message(role=Role.ASSISTANT), Message(role=Role.TOOL, text="b")]) == "a\n\nb"

@@ -1,0 +1,197 @@
+"""Work that writes: a draft from the evidence that is verified, and the last answer of a run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from by_hand import Hand, a_tool, off
+
+from fsm_agent.core.answers import answer_of
+from fsm_agent.core.effects import Compose, Decide, Judge, Wait
+from fsm_agent.core.errors import WrongEvent
+from fsm_agent.core.events import Cancelled, Composed, ComposeFailed, Decided
+from fsm_agent.core.limits import Limits
+from fsm_agent.core.replay import replay
+from fsm_agent.core.saving import load, save
+from fsm_agent.core.table import Row, State, Table
+from fsm_agent.core.typed_answer import typed_answer
+from fsm_agent.core.values import Decision, Policy, Status, StopReason, ToolCall, Usage
+
+WRITING = Table(
+    "writing",
+    "gather",
+    [
+        State("gather", work="gather", tools=None),
+        State("write", work="synthesize"),
+        State("check", work="verify"),
+        State("end", work="answer"),
+    ],
+    [
+        *(Row("gather", outcome, "write") for outcome in ("called", "no_progress", "proposed")),
+        *(Row("gather", outcome, "end") for outcome in ("failed", "stopped")),
+        Row("write", "written", "check"),
+        Row("write", "stopped", "end"),
+        *(Row("check", outcome, "end") for outcome in ("passed", "insufficient", "stopped")),
+    ],
+)
+
+
+def writing(**parts: Any) -> Hand:
+    """A run that has found something and is about to write it down."""
+    limits = parts.pop("limits", off())
+    hand = Hand(a_tool("look"), **{"table": WRITING, "limits": limits, "composes": True, "verifies": True, **parts})
+    return hand.asks("look").gives("c1", {"n": 5})
+
+
+def test_a_text_is_asked_for_that_does_not_close_the_run() -> None:
+    hand = writing()
+    assert isinstance(hand.effect, Compose)
+    assert hand.effect.closing is False
+    hand.tell(Composed("five", Usage(input_tokens=3, output_tokens=4, cost=0.5), "stop"))
+    assert isinstance(hand.effect, Judge)
+    assert (hand.run.turns, hand.run.tokens, hand.run.cost, hand.run.finish) == (2, 7, 0.5, "stop")
+    answer = answer_of(hand.judges("done").run)
+    assert answer is not None
+    assert (answer.status, answer.text) == (Status.OK, "five")
+
+
+def test_where_nobody_writes_the_evidence_itself_is_the_draft() -> None:
+    hand = writing(composes=False)
+    assert isinstance(hand.effect, Judge)
+    assert hand.run.draft == Decision(text='Found so far:\n- look: {"n":5}')
+
+
+def test_a_model_that_cannot_write_ends_the_run_with_what_was_found() -> None:
+    hand = writing().tell(ComposeFailed("OSError", "down"))
+    answer = answer_of(hand.run)
+    assert answer is not None
+    assert (answer.stop_reason, answer.status) == (StopReason.MODEL_ERROR, Status.PARTIAL)
+    assert '{"n":5}' in answer.text
+    hand.engine.resume(hand.run)
+    assert isinstance(hand.effect, Compose)
+
+
+def test_one_that_fails_for_the_moment_is_asked_again() -> None:
+    hand = writing().tell(ComposeFailed("rate_limited", "slow", "passing", 2.0))
+    assert isinstance(hand.effect, Wait)
+    hand.waits().tell(Composed("five"))
+    assert isinstance(hand.effect, Judge)
+    assert hand.run.failed_requests == 0
+    worse = writing(policy=Policy(model_attempts=2))
+    worse.tell(ComposeFailed("rate_limited", "slow", "passing")).waits().tell(ComposeFailed("rate_limited", "slow", "passing"))
+    assert worse.reason is StopReason.MODEL_ERROR
+
+
+@pytest.mark.parametrize("text", ["", " \n"])
+def test_an_empty_text_is_no_draft_and_is_asked_for_again(text: str) -> None:
+    hand = writing(limits=off(max_invalid_decisions=1)).tell(Composed(text))
+    assert isinstance(hand.effect, Compose)
+    hand.tell(Composed(text))
+    assert hand.reason is StopReason.MODEL_EMPTY
+    answer = answer_of(hand.run)
+    assert answer is not None
+    assert answer.text.strip()
+
+
+@pytest.mark.parametrize(
+    ("finish", "reason"),
+    [("length", StopReason.TRUNCATED), ("content_filter", StopReason.CONTENT_FILTER), ("refusal", StopReason.CONTENT_FILTER)],
+)
+@pytest.mark.parametrize("goes_on", [False, True])
+def test_a_text_that_was_cut_off_is_no_success(finish: str, reason: StopReason, goes_on: bool) -> None:
+    hand = writing(policy=Policy(on_finish={finish: "continue"} if goes_on else {})).tell(Composed("fi", finish=finish))
+    if goes_on:
+        assert isinstance(hand.effect, Compose)
+        return
+    answer = answer_of(hand.run)
+    assert answer is not None
+    assert (answer.stop_reason, answer.status) == (reason, Status.PARTIAL)
+    assert "fi" in answer.text
+
+
+def test_a_typed_answer_is_measured_and_asked_for_again() -> None:
+    hand = writing(answer=typed_answer(int), limits=off(max_invalid_decisions=1)).tell(Composed("five"))
+    assert isinstance(hand.effect, Compose)
+    assert "the answer is not of the form that was asked for" in hand.run.note
+    hand.tell(Composed("5"))
+    assert (hand.run.answer, hand.run.invalid_decisions) == (5, 0)
+    assert replay(hand.engine, load(save(hand.run), hand.engine.setup)) == hand.run
+
+
+@pytest.mark.parametrize("event", [Composed(" "), Composed("five"), Composed("fi", finish="length")], ids=["empty", "untyped", "cut off"])
+@pytest.mark.parametrize("attempts", [1, 3])
+def test_without_any_limit_on_faults_it_ends_all_the_same(event: Composed, attempts: int) -> None:
+    """Nothing of the table is walked while a text is asked for again, so no limit of rows bounds it."""
+    policy = Policy(model_attempts=attempts, on_finish={"length": "continue"})
+    hand = writing(answer=typed_answer(int), limits=Limits.off(max_steps=50), policy=policy)
+    asked = 0
+    while isinstance(hand.effect, Compose):
+        hand.tell(event)
+        asked += 1
+        assert asked <= 10
+    assert asked == attempts
+    assert hand.reason in (StopReason.INVALID_DECISION, StopReason.MODEL_EMPTY, StopReason.TRUNCATED)
+
+
+@pytest.mark.parametrize(
+    ("limits", "reason"),
+    [({"max_turns": 1}, StopReason.MAX_TURNS), ({"max_tokens": 1}, StopReason.MAX_TOKENS), ({"deadline_s": 2.0}, StopReason.DEADLINE)],
+)
+def test_nothing_is_written_without_a_turn_for_it(limits: dict[str, Any], reason: StopReason) -> None:
+    hand = Hand(a_tool("look"), table=WRITING, limits=off(**limits), composes=True, policy=Policy(reserve_answer=False))
+    hand.decides(ToolCall("look", {}, "c1"), usage=Usage(input_tokens=1)).begins().gives("c1", 5, now=2.0)
+    assert hand.reason is reason
+    answer = answer_of(hand.run)
+    assert answer is not None
+    assert "- look: 5" in answer.text
+
+
+def test_only_what_was_asked_for_is_taken() -> None:
+    hand = writing()
+    for wrong in (Decided(Decision(text="x")), "text"):
+        with pytest.raises(WrongEvent, match="it waits for Composed or ComposeFailed"):
+            hand.tell(wrong)  # type: ignore[arg-type]
+    assert isinstance(hand.effect, Compose)
+
+
+def test_a_run_that_was_cancelled_while_writing_writes_again() -> None:
+    hand = writing().tell(Cancelled())
+    hand.engine.resume(hand.run)
+    assert isinstance(hand.effect, Compose)
+    assert hand.effect.closing is False
+
+
+# ---- the last answer
+
+
+def test_a_stopped_run_is_closed_by_one_text_and_the_reason_stays() -> None:
+    hand = Hand(limits=off(max_tool_calls=1), composes=True).asks("look", "look").plays()
+    assert isinstance(hand.effect, Compose)
+    assert hand.effect.closing
+    hand.tell(Composed("so far", Usage(output_tokens=2), "stop"))
+    answer = answer_of(hand.run)
+    assert answer is not None
+    assert (answer.stop_reason, answer.status) == (StopReason.MAX_TOOL_CALLS, Status.PARTIAL)
+    assert answer.text.startswith("so far\n\nFound so far:")
+    assert (hand.run.turns, hand.run.tokens) == (2, 2)
+
+
+@pytest.mark.parametrize("event", [Composed(" "), ComposeFailed("OSError", "down")])
+def test_a_closing_turn_that_gives_nothing_leaves_the_template(event: Any) -> None:
+    hand = Hand(limits=off(max_tool_calls=1), composes=True).asks("look", "look").plays().tell(event)
+    answer = answer_of(hand.run)
+    assert answer is not None
+    assert answer.text.startswith("Found so far:\n- look: hit c1\n\nStopped: max_tool_calls")
+
+
+def test_the_closing_turn_takes_no_other_event() -> None:
+    hand = Hand(limits=off(max_tool_calls=1), composes=True).asks("look", "look").plays()
+    with pytest.raises(WrongEvent, match="it waits for Composed or ComposeFailed"):
+        hand.decides(text="x")
+
+
+def test_a_run_that_answered_needs_no_closing_turn() -> None:
+    hand = Hand(limits=off(), composes=True).decides(text="it is so")
+    assert hand.effect is None
+    assert not isinstance(hand.effect, Decide)
