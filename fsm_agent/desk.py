@@ -22,7 +22,7 @@ from fsm_agent.core.setup import Setup
 from fsm_agent.core.storable import own_args
 from fsm_agent.core.table import Table
 from fsm_agent.core.turn import Repair
-from fsm_agent.core.values import Decision, Policy, ToolCall
+from fsm_agent.core.values import Decision, Policy, new_decision, new_tool_call
 from fsm_agent.core.work import WORK
 from fsm_agent.host.door import Door
 from fsm_agent.host.drivers import Driver
@@ -142,7 +142,7 @@ class ToolDesk:
     def pick(self, ask: Decide) -> Decision:
         """Choose the tool and the arguments of an order, as a model would; raises OrderFault for what is no order."""
         tool, args = self.choose(ask.run.request)
-        return Decision(calls=(ToolCall(tool, args),))
+        return new_decision((new_tool_call(tool, args),))
 
     def choose(self, order: object) -> tuple[Any, dict[str, Any]]:
         """The tool that an order names, else the default one, and those keys of the order that its contract knows."""

@@ -49,18 +49,17 @@ class _LeanTransition(_Transition):
 class _LeanEvent(_Event):
     """An event without the log calls, records and repeated look-ups of the stock one; it asks the guards themselves."""
 
-    def trigger(self, model: Any, *args: Any, **kwargs: Any) -> bool:
-        rows = self.transitions.get(model.state)
-        if rows is None:
-            return bool(super().trigger(model, *args, **kwargs))
-        for row in rows:
-            for guard in cast(_LeanTransition, row).guards:
+    def trigger(self, model: Any, closed: list[Guard] | None = None) -> bool:
+        """Move a run along its first open row; `closed` takes the guards that were closed in the rows before it."""
+        for row in self.transitions.get(model.state, ()):
+            for guard in row.guards:  # type: ignore[attr-defined]
                 try:
                     if guard(model):
                         continue
                 except Exception:
                     pass
-                args[0].append(guard)
+                if closed is not None:
+                    closed.append(guard)
                 break
             else:
                 model.state = row.dest
@@ -82,7 +81,7 @@ class _LeanMachine(_StockMachine):
 class Machine:
     """A table compiled once, shared by every run of it and safe between threads."""
 
-    __slots__ = ("_events", "_machine", "table")
+    __slots__ = ("_events", "_machine", "_triggers", "table")
 
     def __init__(self, table: Table, *, stock: bool = False) -> None:
         """Compile a checked table; `stock` takes the library's own classes, for comparison."""
@@ -104,6 +103,7 @@ class Machine:
                 made = self._machine.events[_trigger(row.outcome)].transitions[row.source][-1]
                 cast(_LeanTransition, made).guards = row.guards
         self._events = {row.outcome: self._machine.events[_trigger(row.outcome)] for row in table.rows}
+        self._triggers = {outcome: event.trigger for outcome, event in self._events.items()}
 
     def fire(self, run: Run, outcome: str) -> list[Guard]:
         """Walk the first open row and move the run; returns the guards that were closed in the rows before it.
@@ -111,14 +111,13 @@ class Machine:
         Raises NoRow, the run unmoved, when the state has no open row for the outcome.
         """
         closed: list[Guard] = []
-        event = self._events.get(outcome)
-        if event is not None:
-            try:
-                if event.trigger(run, closed):
-                    return closed
-            except (_MachineError, ValueError):
-                # No row for this state, or a state that the machine does not have; a guard's own error never comes here.
-                pass
+        try:
+            if self._triggers[outcome](run, closed):
+                return closed
+        except (KeyError, _MachineError, ValueError):
+            # No such outcome, no row for this state, or a state that the machine does not have; a guard's own error never
+            # comes here.
+            pass
         raise NoRow(run.state, outcome, self.outcomes(run.state), tuple(guard.name for guard in closed))
 
     def outcomes(self, state: str) -> tuple[str, ...]:

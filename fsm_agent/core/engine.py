@@ -15,7 +15,7 @@ from fsm_agent.core.events import Cancelled, Decided, DecisionFailed, Event, Res
 from fsm_agent.core.limits import Limits
 from fsm_agent.core.plain import plain_copy, short
 from fsm_agent.core.redact import seal_journal
-from fsm_agent.core.run import Call, Run, Stop
+from fsm_agent.core.run import Call, Run, Stop, new_run
 from fsm_agent.core.setup import Setup
 from fsm_agent.core.stops import note_closed, still_closed, with_all_closed
 from fsm_agent.core.values import EffectClass, StopReason
@@ -48,16 +48,8 @@ class Engine:
             limits = setup.limits
         elif limits is not setup.limits:
             setup.check_limits(limits)
-        run = Run(
-            id=run_id,
-            request=request,
-            given=request,
-            state=setup.table.initial,
-            limits=limits,
-            machine=setup.hash,
-            scope=scope,
-            seed=seed,
-            redecide=setup.policy.redecide,
+        run = new_run(
+            run_id, request, request, setup.table.initial, limits, setup.hash, scope, seed, setup.policy.redecide
         )
         if fields:
             # What the caller gave and a replay starts from stays as it was, whatever the run's work does to its fields.
@@ -122,7 +114,8 @@ class Engine:
         if now is not None and now > run.spent_s:
             run.spent_s = now
         begin(run, calls)
-        run.journal.append((run.spent_s, Started(tuple([call.id for call in calls]))))
+        ids = (calls[0].id,) if len(calls) == 1 else tuple([call.id for call in calls])
+        run.journal.append((run.spent_s, Started(ids)))
 
     def resume(self, run: Run, raises: Mapping[str, Any] | None = None) -> None:
         """Let a stopped or paused run go on where it stopped, with the limits named raised.
@@ -207,11 +200,12 @@ class Engine:
         return not call.started or (tool is not None and tool.effect in (EffectClass.PURE, EffectClass.IDEMPOTENT))
 
     def _advance(self, run: Run, outcome: str) -> None:
-        fire, finals = self.setup.machine.fire, self.setup.finals
+        setup = self.setup
+        fire, finals = setup.machine.fire, setup.finals
         step: str | None = outcome
         while step is not None:
             run.came_by = (run.state, step)
-            if self.setup.observers:
+            if setup.observers:
                 self._observe(run, "leave")
             closed = fire(run, step)
             if closed and run.state in finals:
@@ -219,15 +213,14 @@ class Engine:
             step = self._enter(run)
 
     def _enter(self, run: Run) -> str | None:
-        state = run.state
+        setup, state, path = self.setup, run.state, run.path
         run.steps += 1
-        path = run.path
         if not path or path[-1] != state:
             path.append(state)
         run.trace.append(("state_entered", run.spent_s, state, None))
-        if self.setup.observers:
+        if setup.observers:
             self._observe(run, "enter")
-        return self.setup.works[state].enter(self.setup, run)
+        return setup.works[state].enter(setup, run)
 
     def _observe(self, run: Run, when: str) -> None:
         observer = self.setup.observers.get((when, run.state))

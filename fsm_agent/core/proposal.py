@@ -12,7 +12,7 @@ from fsm_agent.core.events import DecisionFailed
 from fsm_agent.core.gate import Toolbox
 from fsm_agent.core.plain import storable
 from fsm_agent.core.redact import seal_call
-from fsm_agent.core.run import Call, ClosedGuard, Run
+from fsm_agent.core.run import ClosedGuard, Run, new_call
 from fsm_agent.core.typed_answer import TypedAnswer
 from fsm_agent.core.values import Decision, Policy, StopReason, ToolCall, Usage
 
@@ -34,7 +34,7 @@ def accept(run: Run, decision: Decision, policy: Policy, box: Toolbox, typed: Ty
     wanted, and fed back like any fault.
     """
     run.turns += 1
-    if isinstance(decision.usage, Usage):
+    if decision.usage is not None and isinstance(decision.usage, Usage):
         spend(run, decision.usage)
     calls = decision.calls
     usable = 0
@@ -50,11 +50,11 @@ def accept(run: Run, decision: Decision, policy: Policy, box: Toolbox, typed: Ty
     run.last_emitted = emitted
     if run.failed_requests:
         run.failed_requests, run.note = 0, ""
-    run.finish = decision.finish if type(decision.finish) is str else ""
-    if type(decision.finish) is str and (finish := FINISHES.get(decision.finish)) is not None:
+    run.finish = word = decision.finish if type(decision.finish) is str else ""
+    if word and (finish := FINISHES.get(word)) is not None:
         return _cut_off(run, decision, finish, policy, box)
-    text = _text(decision)
-    if usable and not (text and decision.finish == "stop"):
+    text = _text(decision) if decision.text is not None else ""
+    if usable and not (text and word == "stop"):
         run.invalid_decisions = 0
         open_calls(run, calls)
         return "decided"
@@ -125,12 +125,8 @@ def open_calls(run: Run, calls: Sequence[ToolCall], by_verifier: bool = False) -
             while (wanted := f"call-{number}") in known:
                 number += 1
         known[wanted] = True
-        run.open_calls.append(
-            Call(
-                id=wanted, tool=tool if isinstance(tool, str) else "", args=call.args, turn=run.turns, intent=call.intent,
-                reason=call.reason, by_verifier=by_verifier,
-            )
-        )
+        name = tool if isinstance(tool, str) else ""
+        run.open_calls.append(new_call(wanted, name, call.args, run.turns, call.intent, call.reason, by_verifier))
 
 
 def _skip(run: Run, box: Toolbox, decision: Decision, word: str, why: str) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import attrs
 
 from fsm_agent.core.limits import Limits
+from fsm_agent.core.making import maker
 from fsm_agent.core.short_text import short
 from fsm_agent.core.values import Decision, Judgement, ResultClass, StopReason
 
@@ -232,3 +233,9 @@ class Run:
         """The calls whose results count as found: successful, not empty, some progress; of a program those that it made."""
         nothing = (ResultClass.EMPTY, ResultClass.NO_PROGRESS)
         return [call for call in self.calls if call.ok and call.result_class not in nothing and not call.program]
+
+
+# What the engine makes at every run and every call; the fields are those that it knows then, in this order.
+new_run = maker(Run, "id", "request", "given", "state", "limits", "machine", "scope", "seed", "redecide")
+new_call = maker(Call, "id", "tool", "args", "turn", "intent", "reason", "by_verifier")
+new_stop = maker(Stop, "reason", "detail", "state", "outcome")

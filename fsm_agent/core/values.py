@@ -9,6 +9,7 @@ from typing import Any
 import attrs
 
 from fsm_agent.core.errors import BuildError
+from fsm_agent.core.making import maker
 
 
 class EffectClass(StrEnum):
@@ -29,6 +30,12 @@ class ResultClass(StrEnum):
     RETRYABLE = "RETRYABLE"
     RATE_LIMITED = "RATE_LIMITED"
     FATAL = "FATAL"
+
+
+# A member looked up in its class costs ten times as much as a name, and these are looked at several times a call.
+PURE = EffectClass.PURE
+OK, EMPTY, FATAL = ResultClass.OK, ResultClass.EMPTY, ResultClass.FATAL
+RETRYABLE, RATE_LIMITED = ResultClass.RETRYABLE, ResultClass.RATE_LIMITED
 
 
 class Status(StrEnum):
@@ -137,6 +144,10 @@ class Decision:
     question: str | None = None
     finish: str = ""
     usage: Usage | None = None
+
+
+new_tool_call = maker(ToolCall, "tool", "args")
+new_decision = maker(Decision, "calls")
 
 
 @attrs.frozen(kw_only=True)

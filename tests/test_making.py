@@ -1,0 +1,70 @@
+"""Records made quickly are the records that their classes make."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attrs
+import pytest
+
+from fsm_agent.core.limits import Limits
+from fsm_agent.core.making import maker
+from fsm_agent.core.run import Call, Run, Stop, new_call, new_run, new_stop
+from fsm_agent.core.values import Decision, Policy, StopReason, ToolCall, new_decision, new_tool_call
+
+LIMITS = Limits()
+CALL = ToolCall("look", {"n": 1})
+
+
+def fields_of(record: Any) -> dict[str, Any]:
+    return {field.name: getattr(record, field.name) for field in attrs.fields(type(record))}
+
+
+MADE = [
+    (
+        new_run("r", "ask", "given", "pick", LIMITS, "hash", "me", 7, False),
+        Run(
+            id="r", request="ask", given="given", state="pick", limits=LIMITS, machine="hash", scope="me", seed=7, redecide=False
+        ),
+    ),
+    (
+        new_call("c", "look", {"n": 1}, 2, "why", "so", True),
+        Call(id="c", tool="look", args={"n": 1}, turn=2, intent="why", reason="so", by_verifier=True),
+    ),
+    (
+        new_stop(StopReason.ANSWERED, "note", "pick", "decided"),
+        Stop(reason=StopReason.ANSWERED, detail="note", state="pick", outcome="decided"),
+    ),
+    (new_tool_call("look", {"n": 1}), CALL),
+    (new_decision((CALL,)), Decision(calls=(CALL,))),
+]
+
+
+@pytest.mark.parametrize(("quick", "own"), MADE)
+def test_every_field_is_what_the_class_would_have_made_of_it(quick: Any, own: Any) -> None:
+    assert type(quick) is type(own)
+    assert fields_of(quick) == fields_of(own)
+    assert [type(value) for value in fields_of(quick).values()] == [type(value) for value in fields_of(own).values()]
+    assert quick == own
+    assert repr(quick) == repr(own)
+
+
+@pytest.mark.parametrize(("quick", "own"), MADE[2:])
+def test_a_frozen_record_is_frozen_however_it_was_made(quick: Any, own: Any) -> None:
+    name = attrs.fields(type(own))[0].name
+    with pytest.raises(attrs.exceptions.FrozenInstanceError):
+        setattr(quick, name, None)
+
+
+def test_two_records_share_no_container() -> None:
+    one, other = (new_run("r", None, None, "pick", LIMITS, "", "", 0, True) for _ in range(2))
+    mutable = [name for name, value in fields_of(one).items() if isinstance(value, list | dict)]
+    assert len(mutable) > 10
+    assert not [name for name in mutable if getattr(one, name) is getattr(other, name)]
+    assert new_stop(StopReason.ANSWERED, "", "", "").raise_to is not new_stop(StopReason.ANSWERED, "", "", "").raise_to
+
+
+@pytest.mark.parametrize(("kind", "given"), [(Run, ("id",)), (Policy, ())])
+def test_what_its_class_has_to_look_at_is_not_made_without_it(kind: type[Any], given: tuple[str, ...]) -> None:
+    with pytest.raises(TypeError, match="make the record by its class"):
+        maker(kind, *given)
