@@ -11,7 +11,7 @@ from fsm_agent.core.run import Call, Run
 from fsm_agent.core.storable import own_args
 from fsm_agent.core.tools import Tool
 from fsm_agent.core.turn import Repair, Repairs
-from fsm_agent.core.values import EffectClass, ResultClass
+from fsm_agent.core.values import FATAL, EffectClass
 
 
 def plan_repairs(run: Run, box: Toolbox, repairs: Repairs) -> bool:
@@ -22,12 +22,16 @@ def plan_repairs(run: Run, box: Toolbox, repairs: Repairs) -> bool:
     """
     run.attempts, run.repair_due = 0, False
     named: list[tuple[Call, tuple[str, Repair]]] = []
+    fatal = False
     for call in run.open_calls:
         call.repair = None
-        repair = repairs.get(call.error) if call.ok is False and not call.parent else None
-        if repair is not None and repair[0] not in call.tried_repairs:
-            named.append((call, repair))
-    if not named or run.closed or any(call.result_class is ResultClass.FATAL for call in run.open_calls):
+        if call.result_class is FATAL:
+            fatal = True
+        if call.ok is False and not call.parent:
+            repair = repairs.get(call.error)
+            if repair is not None and repair[0] not in call.tried_repairs:
+                named.append((call, repair))
+    if not named or run.closed or fatal:
         return False
     most = run.limits.max_attempts
     ready: list[tuple[Call, tuple[str, str, Any]]] = []

@@ -12,7 +12,7 @@ import attrs
 from fsm_agent.core.decoding import strict_json
 from fsm_agent.core.plain import storable
 from fsm_agent.core.tools import Retry, Tool
-from fsm_agent.core.values import EffectClass, ResultClass, Verdict
+from fsm_agent.core.values import EMPTY, OK, EffectClass, ResultClass, Verdict
 
 FAILING = frozenset({ResultClass.RETRYABLE, ResultClass.RATE_LIMITED, ResultClass.FATAL})
 RETRYABLE = frozenset({ResultClass.RETRYABLE, ResultClass.RATE_LIMITED})
@@ -57,7 +57,7 @@ def read_value(tool: Tool, value: Any, verdict: Verdict | None = None, explain: 
             return _judged(Reading(False, None, "result:not_json", "the tool's contract promises JSON text"), verdict)
     if tool.returns is not None and (fault := tool.returns.first_fault(value)):
         detail = "; ".join(map(str, tool.returns.faults(value)[:20])) if explain else ""
-        empty = ResultClass.EMPTY if fault == "empty" else None
+        empty = EMPTY if fault == "empty" else None
         return _judged(Reading(False, None, f"result:{fault}", detail, empty), verdict)
     if tool.post:
         for name, holds in tool.post.items():
@@ -72,7 +72,7 @@ def read_again(tool: Tool, value: Any, verdict: Verdict | None, fault: str) -> R
     """Read a journaled value as it was read the first time, without measuring it."""
     if not fault:
         return _judged(Reading(True, value, result_class=None if verdict is not None else class_of(tool, value)), verdict)
-    empty = ResultClass.EMPTY if fault == "result:empty" else None
+    empty = EMPTY if fault == "result:empty" else None
     return _judged(Reading(False, None, fault, "", empty), verdict)
 
 
@@ -103,7 +103,7 @@ def _holds(holds: Any, value: Any) -> bool:
 
 def class_of(tool: Tool, value: Any) -> ResultClass:
     """EMPTY for null, blank text, an empty list and seed 001's ``found: false``, unless that is normal for the tool; else OK."""
-    return ResultClass.EMPTY if not tool.empty_ok and says_nothing(value) else ResultClass.OK
+    return EMPTY if not tool.empty_ok and says_nothing(value) else OK
 
 
 def says_nothing(value: Any) -> bool:

@@ -27,14 +27,14 @@ from fsm_agent.core.results import (
 )
 from fsm_agent.core.run import Call, ClosedGuard, Run
 from fsm_agent.core.tools import Tool
-from fsm_agent.core.values import EffectClass, ResultClass, StopReason
+from fsm_agent.core.values import EMPTY, FATAL, OK, RATE_LIMITED, RETRYABLE, EffectClass, ResultClass, StopReason
 
 # A repair is a pure function of the failed call: (tool, arguments, run) -> (tool, arguments), or None when it has no idea.
 Repair = Callable[[str, Any, Run], "tuple[str, Any] | None"]
 
 
 # What a remembered failure was read as, where its word says so.
-_FAILED_CLASSES = {"result:empty": ResultClass.EMPTY, "result:fatal": ResultClass.FATAL}
+_FAILED_CLASSES = {"result:empty": EMPTY, "result:fatal": FATAL}
 
 
 class Repairs(Protocol):
@@ -144,7 +144,7 @@ def _settle_body(run: Run, tool: Tool | None, call: Call, event: CallEvent, expl
         if tool.secret and reading.detail:
             reading.detail = redacted(reading.detail, tool.secret, call.args)
         kind = reading.result_class
-        if (kind is ResultClass.RETRYABLE or kind is ResultClass.RATE_LIMITED) and tool.where == "host":
+        if (kind is RETRYABLE or kind is RATE_LIMITED) and tool.where == "host":
             # A body that could not begin is a try as well, or one that never can would be tried for ever.
             made = call.body_runs if ran else max(call.body_runs, call.tries)
             if _waits(run, tool, call, reading, made):
@@ -183,7 +183,7 @@ def _remembered(tool: Tool | None, event: Reused) -> Reading:
     if event.error:
         detail = f"remembered: {event.detail}" if event.detail else "remembered"
         return Reading(False, None, event.error, detail, _FAILED_CLASSES.get(event.error))
-    return Reading(True, event.value, result_class=ResultClass.OK if tool is None else class_of(tool, event.value))
+    return Reading(True, event.value, result_class=OK if tool is None else class_of(tool, event.value))
 
 
 def _raised(tool: Tool | None, event: Raised) -> Reading:
@@ -191,9 +191,9 @@ def _raised(tool: Tool | None, event: Raised) -> Reading:
         return Reading(False, None, f"raised:{event.error}", event.message)
     if event.ran and tool.effect is EffectClass.AT_MOST_ONCE:
         # The body began and gave no result: what it did is not known, and it must not be begun again.
-        fatal = event.verdict is not None and event.verdict.result_class is ResultClass.FATAL
+        fatal = event.verdict is not None and event.verdict.result_class is FATAL
         detail = f"{event.error}: {event.message}".rstrip(": ")
-        return Reading(False, None, "unknown_outcome", detail, ResultClass.FATAL if fatal else None)
+        return Reading(False, None, "unknown_outcome", detail, FATAL if fatal else None)
     return read_raised(tool, event.error, event.message, event.verdict)
 
 
@@ -297,12 +297,14 @@ def fold(run: Run, box: Toolbox) -> str:
             continue
         call.counted = True
         result_class = call.result_class
-        tool = box.get(call.tool) if watches or result_class is ResultClass.EMPTY else None
-        if result_class is ResultClass.FATAL:
+        if not watches and (result_class is OK or result_class is None):
+            continue
+        tool = box.get(call.tool) if watches or result_class is EMPTY else None
+        if result_class is FATAL:
             fatal = fatal or call
         elif result_class is ResultClass.NO_PROGRESS:
             stale_class = True
-        elif result_class is ResultClass.EMPTY and not (call.leader or (tool is not None and tool.empty_ok)):
+        elif result_class is EMPTY and not (call.leader or (tool is not None and tool.empty_ok)):
             intent = call.intent or call.tool
             count = run.empties[intent] = run.empties.get(intent, 0) + 1
             run.empty_results = max(run.empty_results, count)

@@ -41,8 +41,8 @@ from fsm_agent.core.repairing import apply_repairs, plan_repairs
 from fsm_agent.core.run import Call, Run
 from fsm_agent.core.setup import Setup, Work
 from fsm_agent.core.stops import closed_guard
-from fsm_agent.core.turn import fold, next_batch, share_results, waits_until
-from fsm_agent.core.values import Judgement, ResultClass, StopReason, ToolCall
+from fsm_agent.core.turn import fold, next_batch, settle, share_results, waits_until
+from fsm_agent.core.values import FATAL, Judgement, StopReason, ToolCall
 from fsm_agent.core.verifying import missing_evidence
 from fsm_agent.core.writing import Answer, Synthesize
 
@@ -105,7 +105,7 @@ class CallOnly:
         if run.held:
             return ask_held(run)
         batch = next_batch(run, setup.box)
-        if len(batch) == 1 and setup.runs_programs and is_program(setup.box, batch[0]):
+        if setup.runs_programs and len(batch) == 1 and is_program(setup.box, batch[0]):
             return program_step(run, batch[0])
         return CallTools(run, batch) if batch else Wait(run, waits_until(run, setup.box))
 
@@ -114,15 +114,15 @@ class CallOnly:
         if run.held:
             return self._tell_held(setup, run, event)
         if kind is Started:
-            named = cast(Started, event).call_ids
-            begin(run, [call for call in run.open_calls if call.id in named and call.ok is None])
+            begin(run, [call for call in run.open_calls if call.id in event.call_ids and call.ok is None])  # type: ignore[union-attr]
             return None
         if kind in _CALL_EVENTS:
-            answer = cast(CallEvent, event)
-            call = settle_call(run, setup.box, answer, setup.policy.redecide)
+            answered = settle if run.program is None else settle_call
+            call = answered(run, setup.box, event, setup.policy.redecide)  # type: ignore[arg-type]
             if call is None:
-                raise WrongEvent(f"run {run.id!r} has no open call {answer.call_id!r}; it waits for {_waiting(run)}")
-            if call.ok is None or call.result_class is ResultClass.FATAL:
+                named = event.call_id  # type: ignore[union-attr]
+                raise WrongEvent(f"run {run.id!r} has no open call {named!r}; it waits for {_waiting(run)}")
+            if call.ok is None or call.result_class is FATAL:
                 _skip_after_fatal(run)
             return self._after(setup, run)
         if kind is Waited:
@@ -155,9 +155,10 @@ class CallOnly:
         calls = run.open_calls
         failed = False
         for call in calls:
-            if call.ok is None and not call.leader:
-                return None
-            failed = failed or not call.ok
+            if not call.ok:
+                if call.ok is None and not call.leader:
+                    return None
+                failed = True
         if len(calls) > 1:
             share_results(run)
         if run.stopping is not None:
@@ -296,7 +297,7 @@ def skip_late(run: Run) -> None:
 
 def _skip_after_fatal(run: Run) -> None:
     """After a fatal result nothing of the turn begins any more, no other try either."""
-    fatal = next((call for call in run.open_calls if call.result_class is ResultClass.FATAL), None)
+    fatal = next((call for call in run.open_calls if call.result_class is FATAL), None)
     for call in run.open_calls if fatal is not None else ():
         if call.ok is None and not call.started and not call.leader:
             refuse(run, call, "skipped:fatal", "a call of the turn had a fatal result")

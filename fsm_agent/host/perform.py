@@ -18,7 +18,7 @@ from fsm_agent.core.redact import redacted
 from fsm_agent.core.results import RETRYABLE
 from fsm_agent.core.run import Call, Run
 from fsm_agent.core.tools import Outcome, Tool
-from fsm_agent.core.values import EffectClass, ResultClass, Verdict
+from fsm_agent.core.values import OK, PURE, Verdict
 from fsm_agent.host.memory import Remembered
 from fsm_agent.host.ports import Host, ToolContext
 
@@ -59,10 +59,11 @@ def removed(call: Call) -> CallEvent:
 def before(host: Host, run: Run, call: Call, tool: Tool) -> Performance:
     """Consult memory and breaker; the performance has its event already when one of them answers for the body."""
     performance = Performance(call, tool)
-    if host.memory is not None and tool.effect is EffectClass.PURE and _remembers(host, tool):
+    memory = host.memory
+    if memory is not None and tool.effect is PURE and _remembers(host, tool):
         key = performance.key = _memory_key(tool, call)
         scope = performance.scope = run.scope or run.id
-        known = host.memory.get(key, scope, _wall(host))
+        known = memory.get(key, scope, 0.0 if host.clock is None else host.clock.wall())
         if known is not None:
             performance.event = Reused(call.id, known.value, known.error, known.detail)
             return performance
@@ -77,7 +78,7 @@ def before(host: Host, run: Run, call: Call, tool: Tool) -> Performance:
 
 def peek(host: Host, run: Run, call: Call, tool: Tool) -> CallEvent | None:
     """What memory or an open circuit says of a call that a person or a client would be asked about, or None; nothing changes."""
-    if host.memory is not None and tool.effect is EffectClass.PURE and _remembers(host, tool):
+    if host.memory is not None and tool.effect is PURE and _remembers(host, tool):
         known = host.memory.get(_memory_key(tool, call), run.scope or run.id, _wall(host))
         if known is not None:
             return Reused(call.id, known.value, known.error, known.detail)
@@ -161,7 +162,7 @@ def after(host: Host, run: Run, performance: Performance) -> None:
         _report(host, performance, call, event)
     if call.ok is None:
         return
-    if call.ok and tool.effect is not EffectClass.PURE and host.memory is not None:
+    if call.ok and tool.effect is not PURE and host.memory is not None:
         # What was read before may have changed with this effect.
         host.memory.forget(run.scope or run.id)
     elif performance.key and host.memory is not None:
@@ -200,7 +201,7 @@ def _remember(host: Host, run: Run, performance: Performance, tool: Tool) -> Non
 def says_success(event: CallEvent | None) -> bool:
     """True for a value that nobody classified, or as OK; another class would be lost with a remembered value."""
     verdict = event.verdict if isinstance(event, Returned) else None
-    return verdict is None or verdict.result_class is ResultClass.OK
+    return verdict is None or verdict.result_class is OK
 
 
 def _kept(host: Host, run: Run, call: Call, ttl: float) -> Remembered:
