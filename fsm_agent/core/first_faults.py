@@ -18,13 +18,10 @@ def first_fault(fields: Mapping[str, Rule], args: dict[str, Any]) -> str:
 
     Only types, choices and bounds are read here, one pass over the fields for each step of the order.
     """
-    present = 0
-    for name, rule in fields.items():
-        if name in args:
-            present += 1
-        elif required(rule):
-            return f"missing:{name}"
-    if present != len(args):
+    if args.keys() != fields.keys():
+        for name, rule in fields.items():
+            if name not in args and required(rule):
+                return f"missing:{name}"
         for key in args:
             if key not in fields:
                 return f"extra:{key_name(key)}"
@@ -40,9 +37,15 @@ def first_fault(fields: Mapping[str, Rule], args: dict[str, Any]) -> str:
         chosen, low, high = "allowed" in rule, "min" in rule, "max" in rule
         if chosen + low + high != left:
             raise LookupError(name)
-        if chosen and not allows(rule["allowed"], one):
-            return f"allowed:{name}"
-        if (low and not at_least(rule["min"], one)) or (high and not at_most(rule["max"], one)):
+        kind = type(one)
+        # What a whole number cannot be compared with raises TypeError, which takes the closer look too.
+        if chosen:
+            options = rule["allowed"]
+            if not (one in options if kind is str and type(options) is list else allows(options, one)):
+                return f"allowed:{name}"
+        if low and not (one >= rule["min"] if kind is int else at_least(rule["min"], one)):
+            return f"range:{name}"
+        if high and not (one <= rule["max"] if kind is int else at_most(rule["max"], one)):
             return f"range:{name}"
     return ""
 

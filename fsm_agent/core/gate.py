@@ -52,10 +52,16 @@ def admit_turn(
     skipped, those before it stay admitted. A call that needs a person or a client is held, and with `checks` every call is, for
     the host's hooks; with `peeks` those are that would be held anyway, for memory and breakers come before people.
     """
+    calls = run.open_calls
+    if len(calls) == 1:
+        call = calls[0]
+        if call.ok is None and not call.admitted:
+            _admit(run, call, box, allowed, policy, 0, checks, peeks)
+        return
     admitted = 0
-    for call in run.open_calls:
+    for call in calls:
         admitted += call.admitted
-    for call in run.open_calls:
+    for call in calls:
         if call.ok is None and not call.admitted:
             _admit(run, call, box, allowed, policy, admitted, checks, peeks)
             admitted += call.admitted
@@ -77,7 +83,9 @@ def _admit(
     if run.closed:
         refuse(run, call, f"skipped:{run.closed[0].reason.value}", "the run is stopping")
         return
-    args = call.args = decoded(call.args)
+    args = call.args
+    if type(args) is not dict:
+        args = call.args = decoded(args)
     tool = box.get(call.tool)
     if tool is None:
         _refuse_request(run, call, None, policy, "args:unknown_tool", _menu(run, box, allowed, policy))
@@ -85,7 +93,7 @@ def _admit(
     if allowed is not None and call.tool not in allowed:
         _refuse_request(run, call, tool, policy, "refused:not_allowed", _menu(run, box, allowed, policy))
         return
-    fault = call_fault(tool, args)
+    fault = tool.args.first_fault(args) if tool.args is not None else call_fault(tool, args)
     if tool.secret:
         call.secret = tuple(sorted(tool.secret))
         if run.replaying:
