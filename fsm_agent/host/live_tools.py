@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Collection, Iterable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
+
+import attrs
 
 from fsm_agent.core.contracts import ArgumentsContract
 from fsm_agent.core.errors import FsmAgentError
@@ -14,7 +16,8 @@ from fsm_agent.host.tool_forms import DECLARED, arguments_form, is_schema, resul
 _ALL = frozenset({"fn", "args", "returns"})
 
 
-class _Made(NamedTuple):
+@attrs.frozen
+class _Made:
     """A tool with what it was made of; `rest` is None where nothing but the three commonest keys counts."""
 
     entry: Any
@@ -41,11 +44,11 @@ class LiveTools:
         """The tool of that name as its entry stands now, or None."""
         if type(name) is not str:
             return None
-        entry = self._entries.get(name)
+        entry, made = self._entries.get(name), self._made.get(name)
         if type(entry) is not dict and not isinstance(entry, Mapping):
             return None
         get = entry.get
-        made, fn, args, returns = self._made.get(name), get("fn"), get("args"), get("returns")
+        fn, args, returns = get("fn"), get("args"), get("returns")
         if (
             made is not None
             and made.fn is fn
