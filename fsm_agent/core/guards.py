@@ -52,10 +52,10 @@ class Spending:
 
     @_allowed.default
     def _make_allowed(self) -> Callable[[Any], Any]:
-        return attrgetter(f"limits.{self.bound or self.limit}")
+        return attrgetter(self.bound or self.limit)
 
     def __call__(self, run: Run) -> bool:
-        allowed = self._allowed(run)
+        allowed = self._allowed(run.limits)
         return allowed is None or self._used(run) < allowed
 
     def used(self, run: Run) -> float:
@@ -65,7 +65,7 @@ class Spending:
 
     def allowed(self, run: Run) -> float | None:
         """What the run may spend, or None."""
-        amount: float | None = self._allowed(run)
+        amount: float | None = self._allowed(run.limits)
         return amount
 
 

@@ -20,7 +20,7 @@ from fsm_agent.core.guards import (
     turns_left,
 )
 from fsm_agent.core.limits import Limits
-from fsm_agent.core.run import Call, ClosedGuard, Run, Stop
+from fsm_agent.core.run import Call, ClosedGuard, Run, Stop, new_stop
 from fsm_agent.core.table import Row, Table
 from fsm_agent.core.values import ResultClass, StopReason
 
@@ -107,7 +107,7 @@ def explain(run: Run, table: Table) -> Stop:
     state, outcome = run.came_by
     if run.stopping is None and (not run.closed or (outcome == "stopped" and _fatal(run))):
         # The run came to an end of its own; there is nothing to raise and nowhere to go on.
-        return Stop(reason=_own_reason(run, table, state, outcome), detail=run.note, state=state, outcome=outcome)
+        return new_stop(_own_reason(run, table, state, outcome), run.note, state, outcome)
     on = _goes_on_by(table, state, outcome)
     if run.stopping is not None and not run.closed:
         return Stop(reason=run.stopping, detail=run.note, state=state, outcome=on)
@@ -134,12 +134,16 @@ def _own_reason(run: Run, table: Table, state: str, outcome: str) -> StopReason:
 def with_all_closed(run: Run, table: Table, stop: Stop) -> Stop:
     """The stop with all that is closed by now where the run would go on, and the joint raise that opens it."""
     known = {guard.guard for guard in stop.closed}
-    closed = [guard if guard.calls else attrs.evolve(guard, calls=consumers(run, guard.limit)) for guard in stop.closed]
-    for guard in closed_among(run, _ahead(run, table, stop.state, stop.outcome)):
-        if guard.guard not in known:
-            known.add(guard.guard)
-            closed.append(guard)
-    return attrs.evolve(stop, closed=tuple(closed), raise_to=joint_raise(run, closed))
+    closed = [one if one.calls else attrs.evolve(one, calls=consumers(run, one.limit)) for one in stop.closed]
+    for guard in _ahead(run, table, stop.state, stop.outcome):
+        for part in spendings(guard):
+            if part.name not in known and _is_closed(part, run):
+                known.add(part.name)
+                closed.append(closed_guard(run, part))
+    return Stop(
+        reason=stop.reason, detail=stop.detail, closed=tuple(closed), raise_to=joint_raise(run, closed), state=stop.state,
+        outcome=stop.outcome,
+    )
 
 
 def _ahead(run: Run, table: Table, state: str, on: str) -> Iterator[Guard]:
