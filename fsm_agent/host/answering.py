@@ -35,6 +35,11 @@ class Answerer:
     verify: Verifier | None
     close: Closer | None
     performers: Mapping[type[Any], Performer]
+    _here: bool = attrs.field(init=False)
+
+    @_here.default
+    def _decides_here(self) -> bool:
+        return not getattr(self.decide, "is_model", False)
 
     def answer(self, run: Run, effect: Effect, interrupt: Interrupt, watch: Watch | None) -> Event:
         """The event of what was answered, in this thread."""
@@ -46,9 +51,9 @@ class Answerer:
                 clock.sleep(effect.seconds)
                 interrupt.check()
             return Waited()
-        ear = _listen(run, effect, watch)
+        ear = None if watch is None else _listen(run, effect, watch)
         try:
-            if type(effect) is Decide and not getattr(self.decide, "is_model", False):
+            if type(effect) is Decide and self._here:
                 proposal = self.decide(effect)  # type: ignore[misc]
                 return Decided(proposal if type(proposal) is Decision else as_decision(at_once(proposal)))
             seconds = self._seconds(run, effect)
@@ -67,7 +72,7 @@ class Answerer:
         if isinstance(effect, Wait):
             await (self.host.clock or SystemClock()).asleep(effect.seconds)
             return Waited()
-        ear = _listen(run, effect, watch)
+        ear = None if watch is None else _listen(run, effect, watch)
         try:
             answer = self._asked(effect)
             if hasattr(type(answer), "__await__"):
@@ -132,8 +137,8 @@ class _Ear:
             self.watch.delta(self.run, text)
 
 
-def _listen(run: Run, effect: Effect, watch: Watch | None) -> _Ear | None:
-    if watch is None or not isinstance(effect, Decide | Compose):
+def _listen(run: Run, effect: Effect, watch: Watch) -> _Ear | None:
+    if not isinstance(effect, Decide | Compose):
         return None
     ear = _Ear(run, watch)
     effect.on_delta = ear.hear

@@ -28,6 +28,9 @@ from fsm_agent.host.perform import Performance
 # What passes through every driver untouched; a body's own cancellation is a failure of the body.
 PASSES = (KeyboardInterrupt, SystemExit)
 
+# What most bodies return, of which it is known without a look that nobody has to await it.
+_PLAIN = frozenset({dict, list, str, int, float, bool, type(None)})
+
 Told = Callable[[int, CallEvent], None]
 
 # Who is told when an exclusive turn is free again; an event loop must not wait for a lock.
@@ -54,6 +57,8 @@ Outcome = CallEvent | Through | Left | None
 
 def is_async(fn: Any) -> bool:
     """True for a coroutine function, a partial of one, and an object whose ``__call__`` is one."""
+    if type(fn) is FunctionType and fn.__code__.co_flags & inspect.CO_COROUTINE:
+        return True
     called = type(fn).__call__ if callable(fn) else None
     return inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(called)
 
@@ -87,7 +92,7 @@ def _here(job: Performance) -> CallEvent:
         raise
     except BaseException as error:
         return perform.raised(tool, job.call, error, ran=began(tool.fn, error))
-    if not hasattr(type(value), "__await__"):
+    if type(value) in _PLAIN or not hasattr(type(value), "__await__"):
         return perform.returned(tool, job.call, value)
     results: SimpleQueue[Outcome] = SimpleQueue()
     start(job, lambda: results.put(outcome(job, lambda: _awaited(value))))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Awaitable
 from functools import partial
 from typing import Any
 
@@ -11,9 +12,10 @@ import attrs
 from fsm_agent.core.effects import CallTools
 from fsm_agent.core.engine import Engine
 from fsm_agent.core.events import CallEvent
-from fsm_agent.core.run import Run
+from fsm_agent.core.run import Call, Run
+from fsm_agent.core.tools import Tool
 from fsm_agent.host import perform
-from fsm_agent.host.bodies import run_here, run_in_threads
+from fsm_agent.host.bodies import PASSES, began, cancelled_by_host, is_async, run_here, run_in_threads
 from fsm_agent.host.clock import turns_of
 from fsm_agent.host.interrupt import Interrupt
 from fsm_agent.host.perform import Performance
@@ -37,6 +39,9 @@ class Caller:
 
     def call(self, run: Run, effect: CallTools, context: Any, origin: float, interrupt: Interrupt, watch: Watch | None) -> None:
         """Perform them in threads, or in this one where that is enough; each result is told as it arrives."""
+        if self._here and (tool := self._alone(run, effect)) is not None:
+            self._call_here(run, effect.calls, tool, context, origin, watch)
+            return
         jobs: list[Performance] = []
         try:
             self._prepare(run, effect, context, origin, jobs)
@@ -51,8 +56,14 @@ class Caller:
             perform.release(self.host, jobs)
             raise
 
-    async def acall(self, run: Run, effect: CallTools, context: Any, origin: float, watch: Watch | None) -> None:
+    def acall(self, run: Run, effect: CallTools, context: Any, origin: float, watch: Watch | None) -> Awaitable[None]:
         """Perform them beside the tasks of the running event loop; each result is told as it arrives."""
+        tool = self._alone(run, effect)
+        if tool is not None and not tool.exclusive and is_async(tool.fn):
+            return self._await_here(run, effect.calls, tool, context, origin, watch)
+        return self._in_loop(run, effect, context, origin, watch)
+
+    async def _in_loop(self, run: Run, effect: CallTools, context: Any, origin: float, watch: Watch | None) -> None:
         jobs: list[Performance] = []
         try:
             self._prepare(run, effect, context, origin, jobs)
@@ -65,6 +76,65 @@ class Caller:
         except BaseException:
             perform.release(self.host, jobs)
             raise
+
+    def _alone(self, run: Run, effect: CallTools) -> Tool | None:
+        """The tool of a call that is performed alone and may take its time, so that nobody need watch over it; else None."""
+        if len(effect.calls) != 1 or run.limits.deadline_s is not None:
+            return None
+        tool = self.engine.setup.box.get(effect.calls[0].tool)
+        return tool if tool is not None and tool.timeout_s is None else None
+
+    def _call_here(
+        self, run: Run, calls: list[Call], tool: Tool, context: Any, origin: float, watch: Watch | None
+    ) -> None:
+        """Perform one call in this thread."""
+        job = perform.before(self.host, run, calls[0], tool)
+        try:
+            event = job.event or self._unfit(job, run, context)
+            if event is None:
+                if tool.exclusive:
+                    job.turn = self.turn
+                self._begin(run, calls, origin, watch)
+                event = run_here(job)
+            self._told(run, job, event, origin)
+        except BaseException:
+            perform.release(self.host, (job,))
+            raise
+
+    async def _await_here(
+        self, run: Run, calls: list[Call], tool: Tool, context: Any, origin: float, watch: Watch | None
+    ) -> None:
+        """Perform one call of a coroutine function in the driver's own task."""
+        job = perform.before(self.host, run, calls[0], tool)
+        try:
+            event = job.event or self._unfit(job, run, context)
+            if event is None:
+                self._begin(run, calls, origin, watch)
+                try:
+                    event = perform.returned(tool, job.call, await tool.fn(**job.args))
+                except (*PASSES, GeneratorExit):
+                    raise
+                except BaseException as error:
+                    if cancelled_by_host(error):
+                        raise
+                    event = perform.raised(tool, job.call, error, ran=began(tool.fn, error))
+            self._told(run, job, event, origin)
+        except BaseException:
+            perform.release(self.host, (job,))
+            raise
+
+    def _begin(self, run: Run, calls: list[Call], origin: float, watch: Watch | None) -> None:
+        self.engine.begin(run, calls, self._now(origin))
+        if watch is not None:
+            watch.happened(run)
+
+    def _unfit(self, job: Performance, run: Run, context: Any) -> CallEvent | None:
+        """Give a job the arguments of its body; an event where they cannot be made."""
+        try:
+            job.args = perform.arguments(job.tool, job.call, run, job.seconds, context)
+        except Exception as error:
+            return perform.raised(job.tool, job.call, error, ran=False)
+        return None
 
     def _prepare(self, run: Run, effect: CallTools, context: Any, origin: float, jobs: list[Performance]) -> None:
         """Begin the bodies that have to run, as `jobs`; calls that memory or breaker answer for are told at once."""
@@ -85,11 +155,10 @@ class Caller:
                 jobs.append(job)
                 job.seconds = perform.seconds_left(tool, run)
                 job.turn = self.turn if tool.exclusive else None
-                try:
-                    job.args = perform.arguments(tool, call, run, job.seconds, context)
+                event = self._unfit(job, run, context)
+                if event is None:
                     continue
-                except Exception as error:
-                    event = perform.raised(tool, jobs.pop().call, error, ran=False)
+                jobs.pop()
             self._told(run, job, event, origin)
             told = True
         if told and jobs:

@@ -96,7 +96,8 @@ class Driver:
             if watch is not None:
                 watch.happened(run)
             while (effect := ask(run)) is not None:
-                interrupt.check()
+                if interrupt.asked:
+                    raise Interrupted
                 kind = type(effect)
                 if kind is CallTools:
                     if phase < 0:
@@ -127,7 +128,8 @@ class Driver:
                     watch.happened(run)
             if phase >= 0 and not run.open_calls and self.guide.looks:
                 resolve(self.guide.after_calls(run, run.calls[phase:], context))
-            interrupt.check()
+            if interrupt.asked:
+                raise Interrupted
         except Interrupted:
             self._cut_off(run, watch, "the run was cancelled")
         except BaseException:
@@ -156,7 +158,8 @@ class Driver:
             if watch is not None:
                 await _heard(run, watch)
             while (effect := ask(run)) is not None:
-                interrupt.check()
+                if interrupt.asked:
+                    raise Interrupted
                 kind = type(effect)
                 if kind is CallTools:
                     if phase < 0:
@@ -188,7 +191,8 @@ class Driver:
                     await _heard(run, watch)
             if phase >= 0 and not run.open_calls and self.guide.looks:
                 await aresolve(self.guide.after_calls(run, run.calls[phase:], context))
-            interrupt.check()
+            if interrupt.asked:
+                raise Interrupted
         except BaseException as error:
             if not (isinstance(error, Interrupted) or interrupt.took(error)):
                 self._cut_off(run, watch)

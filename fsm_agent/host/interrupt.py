@@ -16,15 +16,13 @@ class Interrupted(BaseException):
 class Interrupt:
     """One drive's ear: `ask` may be called from any thread, `check` raises Interrupted once it was."""
 
-    __slots__ = ("_cancels", "_loop", "_results", "_task", "_woken", "asked")
-
-    def __init__(self) -> None:
-        self.asked = False
-        self._woken: threading.Event | None = None
-        self._results: SimpleQueue[Any] | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._task: asyncio.Task[Any] | None = None
-        self._cancels = 0
+    # One is made at every drive, and few of them are ever written to.
+    asked = False
+    _woken: threading.Event | None = None
+    _results: SimpleQueue[Any] | None = None
+    _loop: asyncio.AbstractEventLoop | None = None
+    _task: asyncio.Task[Any] | None = None
+    _cancels = 0
 
     def ask(self) -> None:
         """Tell the drive to stop, wherever it waits; a body in the driver's own thread is let come to its end."""

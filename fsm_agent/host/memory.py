@@ -161,7 +161,8 @@ class DictMemory:
 
     def get(self, key: str, scope: str, now: float) -> Remembered | None:
         """Return a copy of the value under `key` as a success stored at `now`, or None; `scope` makes no difference."""
-        now = finite_seconds(now, "DictMemory.get(now=)")
+        if type(now) is not float or now - now != 0.0:
+            now = finite_seconds(now, "DictMemory.get(now=)")
         try:
             # One lookup: between a test for the key and the reading of it somebody may have cleared the dict.
             value = self._mapping.get(key, _ABSENT)

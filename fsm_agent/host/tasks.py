@@ -29,9 +29,6 @@ async def run_in_loop(jobs: list[Performance], told: Told) -> None:
     `told` hears of each result as it arrives, with the job's position. Whatever passes through drivers is raised here.
     When the host cancels it, the coroutines are cancelled, and it waits until they have ended or their time is over.
     """
-    if len(jobs) == 1 and jobs[0].seconds is None and jobs[0].turn is None and is_async(jobs[0].tool.fn):
-        told(0, await _directly(jobs[0]))
-        return
     now = asyncio.get_running_loop().time
     ends = [math.inf if job.seconds is None else now() + job.seconds for job in jobs]
     tokens = [threading.Lock() for _ in jobs]
@@ -81,18 +78,6 @@ def _result_of(task: asyncio.Task[Outcome], job: Performance) -> CallEvent:
         # By somebody who cancelled this task and not the one that waits for it.
         return perform.raised(job.tool, job.call, asyncio.CancelledError())
     return bodies.event_of(task.result())
-
-
-async def _directly(job: Performance) -> CallEvent:
-    tool, call = job.tool, job.call
-    try:
-        return perform.returned(tool, call, await tool.fn(**job.args))
-    except (*PASSES, GeneratorExit):
-        raise
-    except BaseException as error:
-        if bodies.cancelled_by_host(error):
-            raise
-        return perform.raised(tool, call, error, ran=bodies.began(tool.fn, error))
 
 
 async def _task(job: Performance, token: threading.Lock) -> Outcome:
