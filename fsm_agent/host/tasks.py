@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import contextvars
 import inspect
 import math
 import threading
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 from fsm_agent.core.events import CallEvent
@@ -29,6 +31,9 @@ async def run_in_loop(jobs: list[Performance], told: Told) -> None:
     `told` hears of each result as it arrives, with the job's position. Whatever passes through drivers is raised here.
     When the host cancels it, the coroutines are cancelled, and it waits until they have ended or their time is over.
     """
+    if len(jobs) == 1 and jobs[0].turn is None and is_async(jobs[0].tool.fn):
+        told(0, await _one(jobs[0]))
+        return
     now = asyncio.get_running_loop().time
     ends = [math.inf if job.seconds is None else now() + job.seconds for job in jobs]
     tokens = [threading.Lock() for _ in jobs]
@@ -60,6 +65,42 @@ async def run_in_loop(jobs: list[Performance], told: Told) -> None:
             # What has not begun by now must not begin any more.
             tokens[n].acquire(blocking=False)
             _leave(task)
+
+
+async def _one(job: Performance) -> CallEvent:
+    """`run_in_loop` for one coroutine function that takes no turn: a task, a future and a timer are enough for it."""
+    loop = asyncio.get_running_loop()
+    end = math.inf if job.seconds is None else loop.time() + job.seconds
+    # The body's own copy of the context serves its callbacks too, which would each make one.
+    context = contextvars.copy_context()
+    task = loop.create_task(_body(job), context=context)
+    over: asyncio.Future[None] = loop.create_future()
+    task.add_done_callback(partial(_set, over), context=context)
+    timer = None if end == math.inf else loop.call_at(end, _set, over, context=context)
+    try:
+        await over
+        if not task.done():
+            # What ends in the very instant in which its time is over has ended in time.
+            await asyncio.sleep(0)
+        return _result_of(task, job) if task.done() else perform.late(job.call, job.seconds or 0.0, ran=True)
+    except asyncio.CancelledError:
+        if not task.done():
+            task.cancel()
+            await asyncio.wait((task,), timeout=_seconds(end, loop.time()))
+        raise
+    finally:
+        if timer is not None:
+            timer.cancel()
+        _leave(task)
+
+
+async def _body(job: Performance) -> Outcome:
+    try:
+        return perform.returned(job.tool, job.call, await job.tool.fn(**job.args))
+    except PASSES as error:
+        return Through(error)
+    except BaseException as error:
+        return perform.raised(job.tool, job.call, error, ran=bodies.began(job.tool.fn, error))
 
 
 def _seconds(end: float, now: float) -> float | None:
@@ -149,6 +190,6 @@ def _tell(loop: asyncio.AbstractEventLoop, free: asyncio.Future[None]) -> None:
         loop.call_soon_threadsafe(_set, free)
 
 
-def _set(free: asyncio.Future[None]) -> None:
+def _set(free: asyncio.Future[None], _: object = None) -> None:
     if not free.done():
         free.set_result(None)
