@@ -29,7 +29,8 @@ def first_fault(fields: Mapping[str, Rule], args: dict[str, Any]) -> str:
         if name not in args:
             continue
         one, wanted = args[name], rule["type"]
-        if KINDS.get(type(one)) != wanted and not of_type(wanted, one):
+        kind = type(one)
+        if KINDS.get(kind) != wanted and not of_type(wanted, one):
             return f"type:{name}"
         left = len(rule) - 2 if "required" in rule else len(rule) - 1
         if not left:
@@ -37,7 +38,6 @@ def first_fault(fields: Mapping[str, Rule], args: dict[str, Any]) -> str:
         chosen, low, high = "allowed" in rule, "min" in rule, "max" in rule
         if chosen + low + high != left:
             raise LookupError(name)
-        kind = type(one)
         # What a whole number cannot be compared with raises TypeError, which takes the closer look too.
         if chosen:
             options = rule["allowed"]
