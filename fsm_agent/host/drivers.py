@@ -146,7 +146,6 @@ class Driver:
         if self.decide is None:
             raise RunError(_BY_HAND)
         engine, clock, caller = self.engine, self.host.clock, self._caller
-        ask, tell = engine.ask, engine.tell
         take(run)
         interrupt = run.interrupt = Interrupt()
         interrupt.in_task()
@@ -157,7 +156,7 @@ class Driver:
                 self._recover(run)
             if watch is not None:
                 await _heard(run, watch)
-            while (effect := ask(run)) is not None:
+            while (effect := engine.ask(run)) is not None:
                 if interrupt.asked:
                     raise Interrupted
                 kind = type(effect)
@@ -169,7 +168,7 @@ class Driver:
                     if phase < 0:
                         phase = len(run.calls)
                     event = await asyncio.to_thread(self._program, run, effect)  # type: ignore[arg-type]
-                    tell(run, event, None if clock is None else clock.now() - origin)
+                    engine.tell(run, event, None if clock is None else clock.now() - origin)
                 elif kind is Check or kind is Pause:
                     if phase < 0:
                         phase = len(run.calls)
@@ -184,9 +183,9 @@ class Driver:
                         event = await self._answerer.aanswer(run, effect, watch)
                         now = None if clock is None else clock.now() - origin
                         # A wait that has ended was long enough, whatever the clock says, or there is none.
-                        tell(run, event, max(now or 0.0, effect.until_s) if kind is Wait else now)  # type: ignore[union-attr]
+                        engine.tell(run, event, max(now or 0.0, effect.until_s) if kind is Wait else now)  # type: ignore[union-attr]
                     else:
-                        tell(run, stop, None if clock is None else clock.now() - origin)
+                        engine.tell(run, stop, None if clock is None else clock.now() - origin)
                 if watch is not None:
                     await _heard(run, watch)
             if phase >= 0 and not run.open_calls and self.guide.looks:
