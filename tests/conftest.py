@@ -18,6 +18,11 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+@pytest.fixture(autouse=True, scope="module")
+def _what_is_left_of_earlier_modules_is_not_looked_through_again() -> None:
+    gc.freeze()
+
+
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     """A green run that skipped a test is not green in CI."""
     reporter = session.config.pluginmanager.get_plugin("terminalreporter")

@@ -147,7 +147,7 @@ def test_an_agent_without_a_decider_is_driven_by_hand() -> None:
     one = Agent([look_up], None)
     run = one.start("go")
     for drive in (lambda: one.drive(run), lambda: asyncio.run(one.adrive(run))):
-        with pytest.raises(RunError, match="there is no decider; give one as decide=, or drive the engine by hand"):
+        with pytest.raises(RunError, match="there is no decider; give the agent a model or a function, or drive the engine by hand"):
             drive()
     one.engine.tell(run, Decided(Decision(calls=(ToolCall("look_up", {"sku": "A"}),))))
 

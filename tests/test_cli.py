@@ -654,7 +654,7 @@ def test_a_failing_check_is_explained_and_those_that_rely_on_it_are_not_made(cal
 @pytest.mark.parametrize(
     ("name", "why"),
     [
-        ("nothing", "there is no machine 'nothing'; take agent, desk, naive"),
+        ("nothing", "there is no machine 'nothing'; take agent, autogpt, desk, naive"),
         ("no_such_module:x", "importing 'no_such_module' failed: ModuleNotFoundError"),
         ("click.nothing:x", "importing 'click.nothing' failed"),
         (":x", "importing '' failed"),

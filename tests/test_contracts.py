@@ -307,7 +307,7 @@ def test_faults_say_what_was_expected_and_what_came() -> None:
     told = {fault.reason: (fault.expected, fault.got) for fault in argument_faults(spec, args)}
     assert told == {
         "missing:sku": ("str", "nothing"),
-        "extra:color": ("only sku, region, limit, name", "'red'"),
+        "extra:color": ("only sku, region, limit, name", ""),
         "allowed:region": ("one of 'seoul', 'busan', 'jeju'", "'incheon'"),
         "range:limit": (">= 1 and <= 2", "9"),
         "length:name": ("a length of at least 1 and a length of at most 3", "'BBBB'"),

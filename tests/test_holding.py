@@ -422,3 +422,13 @@ def test_a_bad_secret_that_a_person_gave_is_replayed_as_refused() -> None:
 def test_the_tools_that_are_held_are_those_of_the_worlds() -> None:
     box = an_engine().setup.box
     assert [name for name in box.names() if (tool := box.get(name)) is not None and tool.held] == list(HELD)
+
+
+def test_identical_reads_share_one_body_once_everybody_has_spoken() -> None:
+    made = Hand(a_tool("ask", approval=True), limits=off()).decides(*(ToolCall("ask", {"q": 1}, f"p{n}") for n in range(3)))
+    made.tell(Denied("p0", "no")).tell(Approved("p1")).tell(Approved("p2"))
+    assert made.batch == ["p1"]
+    made.begins("p1").gives("p1")
+    assert made.words == ["denied:no", "ok", "ok"]
+    assert [call.reused for call in made.calls] == [False, False, True]
+    assert made.run.body_runs == 1

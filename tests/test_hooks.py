@@ -312,7 +312,6 @@ def test_what_hooks_do_to_what_they_are_shown_reaches_neither_run_nor_memory_nor
     assert [call.value for call in one.calls] == [{"rows": [1]}] * 2
 
 
-@pytest.mark.xfail(strict=True, reason="core.transcript puts the arguments of the run's own decisions into its messages")
 @both
 def test_what_a_strategy_does_to_the_arguments_in_the_history_does_not_reach_the_run(drive: Drive) -> None:
     def strategy(state: LoopState) -> None:

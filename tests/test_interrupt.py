@@ -314,7 +314,6 @@ def test_a_cancel_at_any_moment_leaves_the_run_over_or_cancelled_and_never_pause
     assert agent.replay(run) == run
 
 
-@pytest.mark.xfail(strict=True, reason="host.bodies and host.tasks do not take the tokens of bodies that are left")
 @pytest.mark.parametrize("way", ["thread", "task"])
 def test_a_body_that_waits_for_its_exclusive_turn_does_not_begin_after_its_run_was_cancelled(
     gate: threading.Event, way: str

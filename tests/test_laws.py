@@ -236,6 +236,23 @@ STOPPING = Table(
 )
 
 
+WRITING = Table(
+    "writing",
+    "gather",
+    (
+        State("gather", work="gather", tools=None),
+        State("write", work="synthesize"),
+        State("check", work="verify"),
+        State("end", work="answer"),
+    ),
+    [
+        *_rows("gather", "gather", called=[("write", (turns_left,))]),
+        *_rows("write", "synthesize", written=[("check",)]),
+        *_rows("check", "verify", insufficient=[("gather",)]),
+    ],
+)
+
+
 def _next(run: Run) -> Judged:
     return Judged(Judgement(decision="need_more", next_action=ToolCall("look", {"q": f"{run.verify_rounds}"})))
 
@@ -247,7 +264,7 @@ BODIES: dict[str, Callable[[Run, Call], CallEvent]] = {
 }
 
 
-ROUND = [(table, body) for table in (VERIFYING, FAILING, HOLDING, STOPPING, AGENT, AUTOGPT, DESK, NAIVE) for body in BODIES]
+ROUND = [(table, body) for table in (VERIFYING, FAILING, HOLDING, STOPPING, WRITING, AGENT, AUTOGPT, DESK, NAIVE) for body in BODIES]
 
 
 @pytest.mark.parametrize(
@@ -262,8 +279,9 @@ def test_no_way_round_that_spends_nothing_passes_the_checks(table: Table, body: 
         if not accepted(table, bounds):
             continue
         mend = {"raised:OSError": ("other", lambda tool, args, run: ("look", {"q": "other"}))}
-        engine = an_engine(table=table, work=noted(table), limits=bounds, verifies=True, repairs=mend)
-        play(engine, engine.start("x"), Answers(judge=_next, body=BODIES[body]))
+        for composes in (True, False):
+            engine = an_engine(table=table, work=noted(table), limits=bounds, verifies=True, composes=composes, repairs=mend)
+            play(engine, engine.start("x"), Answers(judge=_next, body=BODIES[body]))
 
 
 # ---- budgets, counted again from the trace and the journal

@@ -7,7 +7,7 @@ from typing import Any
 
 import attrs
 import pytest
-from strategies import a_setup, a_tool, off, the_tools
+from strategies import REPAIRS, a_setup, a_tool, off, the_tools
 
 from fsm_agent.core.agent_table import AGENT
 from fsm_agent.core.engine import Engine
@@ -87,11 +87,15 @@ def test_limits_are_examined_once() -> None:
 
 
 def test_limits_that_leave_a_machine_unbounded_are_refused_each_time() -> None:
-    setup = a_setup()
+    setup = a_setup(repairs=REPAIRS)
     for _ in range(2):
         with pytest.raises(TableError, match="no limit in force bounds the cycle"):
             setup.check_limits(LOOSE)
     assert setup._bounded == {}
+
+
+def test_where_there_is_no_repair_none_has_to_be_bounded() -> None:
+    a_setup().check_limits(LOOSE)
 
 
 def test_only_so_many_limits_are_remembered() -> None:

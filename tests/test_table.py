@@ -211,7 +211,7 @@ def test_the_kinds_of_work_are_those_written_down() -> None:
         "call": {"called": (), "failed": (), "no_progress": (), "stopped": ()},
         "gather": {"called": (), "failed": (), "no_progress": (), "proposed": ("turns",), "stopped": ()},
         "plan": {"rejected": (), "planned": ("turns",), "called": (), "failed": (), "stopped": ()},
-        "synthesize": {"written": (), "stopped": ()},
+        "synthesize": {"written": ("turns",), "stopped": ()},
         "verify": {"passed": ("verify_rounds",), "insufficient": ("verify_rounds",), "stopped": ("verify_rounds",)},
         "repair": {"repaired": ("attempts",), "exhausted": ()},
         "answer": {},

@@ -23,13 +23,12 @@ def body(**args: Any) -> None:
         {"identity": 5},
         {"effect": "pure", "timeout_s": 0},
         {"effect": "idempotent", "cache_ttl_s": 5},
-        {"effect": "at_most_once", "retry": Retry(attempts=2)},
         {"cache_ttl_s": -1, "effect": "pure"},
         {"max_result_bytes": 0},
         {"name": ""},
         {"fn": 5},
     ],
-    ids=range(11),
+    ids=range(10),
 )
 def test_a_tool_that_contradicts_itself_is_refused_by_name(wrong: dict[str, Any]) -> None:
     with pytest.raises(BuildError):
