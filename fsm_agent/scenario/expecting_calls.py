@@ -204,7 +204,7 @@ def _unanswered(run: Run, track: Track) -> list[str]:
     waiting = {call.id for call in run.open_calls if call.ok is None} if not run.done else set()
     open_ids = [call.id for call in [*run.calls, *run.open_calls] if call.ok is None and call.id not in waiting]
     faults += [f"{one} has no result" for one in open_ids]
-    own = [one for one in ids if not one.startswith("verify-")]
+    own = [call.id for call in (*run.calls, *run.open_calls) if not call.by_verifier and not call.parent]
     asked = [event.decision.calls for _, event in run.journal if isinstance(event, Decided)]
     # A decision none of whose calls names a tool was no decision.
     emitted = sum(len(calls) for calls in asked if any(call.tool for call in calls))
