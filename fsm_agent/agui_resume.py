@@ -26,7 +26,7 @@ from fsm_agent.core.errors import CannotDecide
 from fsm_agent.core.holding import APPROVAL
 from fsm_agent.core.pending import Pending, decidable
 from fsm_agent.core.plain import cut, dumps, short, storable, to_json
-from fsm_agent.core.redact import MARK, without_secrets
+from fsm_agent.core.redact import without_secrets
 from fsm_agent.core.run import Run
 from fsm_agent.core.tools import Tool
 from fsm_agent.host.clock import SystemClock
@@ -127,13 +127,8 @@ def _approval(agent: Agent, run: Run, one: Pending, given: Mapping[str, Any]) ->
     decidable(run, one.call_id, APPROVAL, token, wall)
     if not approved:
         return _DENIAL, partial(agent.deny, run, one.call_id, reason, token=token)
-    args = None if edited is None else _with_secrets(edited, one.args, _secret(agent.engine.setup.box.get(one.tool)))
+    args = None if edited is None else dict(edited)
     return _APPROVAL, partial(agent.approve, run, one.call_id, args, token=token)
-
-
-def _with_secrets(edited: Mapping[str, Any], args: Any, secret: Iterable[str]) -> dict[str, Any]:
-    kept = {name: args[name] for name in secret if isinstance(args, Mapping) and name in args and edited.get(name) == MARK}
-    return {**edited, **kept}
 
 
 def _checked(one: Pending, payload: Any, names: tuple[str, ...]) -> Mapping[str, Any]:

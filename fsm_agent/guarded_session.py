@@ -229,7 +229,7 @@ class Session:
         """Why no call can be made now; a session that a cancelled call left standing is taken up again."""
         run = self.run
         if run.stop is not None and run.stop.reason is StopReason.CANCELLED:
-            self._engine.resume(run)
+            self._engine.resume(run, again=False)
         if run.stop is not None:
             return _stopped(tool, run.stop)
         return _paused(tool, run.open_calls[-1]) if run.open_calls else None

@@ -56,7 +56,7 @@ def test_a_change_makes_another_tool(change: Callable[[dict[str, Any]], Any]) ->
 FIELDS: dict[str, tuple[dict[str, Any], Callable[[dict[str, Any]], Any]]] = {
     "a field changed": ({"timeout_s": 1.0}, lambda one: one.update(timeout_s=2.0)),
     "a field removed": ({"timeout_s": 1.0}, lambda one: one.pop("timeout_s")),
-    "a list edited": ({"secret": ["a"]}, lambda one: one["secret"].append("b")),
+    "a list edited": ({"secret": []}, lambda one: one["secret"].append(next(iter(one["args"])))),
     "a dict edited": ({"post": {}}, lambda one: one["post"].update(fine=bool)),
     "a schema edited": ({"args": {"type": "object"}}, lambda one: one["args"].update(maxProperties=1)),
     "a key swapped": ({"timeout_s": 1.0}, lambda one: (one.pop("timeout_s"), one.update(exclusive=True))),

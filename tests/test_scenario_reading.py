@@ -142,7 +142,7 @@ def test_a_typing_error_gets_the_word_that_was_meant() -> None:
         ({"machine": "x"}, "machine: 'x' is none of 'agent', 'autogpt'"),
         ({"mode": "both"}, "mode: expected 'sync' or 'async' or array, got 'both'"),
         ({"limits": {"*": 1}}, "limits/*: expected null, got 1"),
-        ({"limits": {"max_turns": -1}}, "limits/max_turns"),
+        ({"limits": {"max_turns": "x"}}, "limits/max_turns"),
         ({"limits": {"max_turns": True}}, "limits/max_turns"),
         ({"tools": {"s": {"does": [{"return": 1, "raise": "X"}]}}}, "the keys return and raise exclude each other"),
         ({"model": [{"calls": [], "final": "x"}]}, "exclude each other"),

@@ -77,7 +77,7 @@ def test_a_body_that_outlives_its_timeout_is_given_up_and_one_that_ends_with_it_
 def test_the_deadline_is_one_of_virtual_time(mode: str) -> None:
     turn = {"calls": [{"id": "c${turn}", "tool": "s", "args": {"q": "${turn}"}}]}
     holds(
-        mode, tools={"s": tool(does=[{"return": "r", "sleep_s": 4}])}, limits={**OFF, "deadline_s": 10}, model=[turn],
+        mode, tools={"s": tool(does=[{"return": "r", "sleep_s": 4}])}, limits={**OFF, "deadline_s": 11}, model=[turn],
         model_then="repeat-last",
         expect={"stop_reason": "deadline", "tool_runs": {"s": 3}, "results": [{"call": "c2", "ok": True}, {"call": "c3", "ok": False}]},
     )  # fmt: skip
@@ -317,10 +317,11 @@ def test_runs_share_one_host_and_have_their_own_scripts(mode: str) -> None:
 
 @both
 def test_a_fresh_process_remembers_nothing_and_goes_on_where_the_script_stood(mode: str) -> None:
-    world = {"tools": {"s": tool(cache_ttl_s=99, approval=[False, True])}, "model": [asks("a", q="1"), asks("b", q="1"), DONE]}
+    asked = {"calls": [{"id": "p", "tool": "gate", "args": {"q": "x"}}]}
+    world = {"tools": {"s": tool(cache_ttl_s=99), "gate": tool(approval=True)}, "model": [asks("a", q="1"), asked, asks("b", q="1"), DONE]}
     for process, runs in (("fresh", 2), ("same", 1)):
-        ops = [{"run": {}}, {"save": "S"}, {"load": {"name": "S", "process": process}}, {"person": {"call": "b"}}, {"resume": {}}]
-        holds(mode, **world, ops=ops, expect={"status": "ok", "tool_runs": {"s": runs}, "model_turns": 3})
+        ops = [{"run": {}}, {"save": "S"}, {"load": {"name": "S", "process": process}}, {"person": {"call": "p"}}, {"resume": {}}]
+        holds(mode, **world, ops=ops, expect={"status": "ok", "tool_runs": {"s": runs, "gate": 1}, "model_turns": 4})
 
 
 @both
@@ -422,7 +423,7 @@ def test_what_is_refused_at_build_is_a_fault_unless_it_may_be(mode: str) -> None
     assert verdict.faults[0].startswith("the library refused: TableError: ")
     holds(mode, limits={"*": None}, model=[DONE], may_refuse=True, expect={"status": "ok", "model_turns": 0})
     holds(mode, limits={"*": None}, model=[DONE], expect={"raises": ["TableError"], "tool_runs": {"s": 0}})
-    bad = {"s": tool(effect="at_most_once", retry={"attempts": 2})}
+    bad = {"s": tool(secret=["nothing of that name"])}
     assert "ContractError" in play(mode, tools=bad, model=[DONE]).faults[0]
 
 

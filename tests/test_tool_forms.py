@@ -249,7 +249,7 @@ WRONG: dict[str, tuple[Any, dict[str, Any], str]] = {
     "unknown field": (
         lambda n: n,
         {"timeout": 5},
-        r"tool 't': there is no field 'timeout'; a tool has breaker, build, ",
+        r"tool 't': there is no field 'timeout'; a tool has approval, breaker, build, ",
     ),
     "no name": (lambda n: n, {"name": ""}, "a tool's name must be a non-empty text; give it one"),
     "a number for a name": (lambda n: n, {"name": 5}, "tool 5: a tool's name must be a non-empty text"),
@@ -280,11 +280,6 @@ WRONG: dict[str, tuple[Any, dict[str, Any], str]] = {
         lambda n: n,
         {"cache_ttl_s": 5},
         "memory is for pure tools and this one is undeclared; declare effect='pure'",
-    ),
-    "retry once": (
-        lambda n: n,
-        {"effect": "at_most_once", "retry": Retry(attempts=2)},
-        "an at_most_once body is never retried",
     ),
     "not taken": (
         lambda m: m,

@@ -117,10 +117,11 @@ class Engine:
         ids = (calls[0].id,) if len(calls) == 1 else tuple([call.id for call in calls])
         run.journal.append((run.spent_s, Started(ids)))
 
-    def resume(self, run: Run, raises: Mapping[str, Any] | None = None) -> None:
+    def resume(self, run: Run, raises: Mapping[str, Any] | None = None, *, again: bool = True) -> None:
         """Let a stopped or paused run go on where it stopped, with the limits named raised.
 
-        Raises CannotResume, the run unchanged, when it is not stopped, ended of itself, or a guard stays closed.
+        With `again` false the calls that a cancellation cut off are not begun again. Raises CannotResume, the run unchanged, when
+        it is not stopped, ended of itself, or a guard stays closed.
         """
         stop = run.stop
         if stop is None and run.journal:
@@ -134,22 +135,22 @@ class Engine:
         if closed := still_closed(run, stop, limits):
             need = ", ".join(f"{name}={short(value, 40)}" for name, value in stop.raise_to.items())
             raise CannotResume(f"run {run.id!r} stays closed by {', '.join(closed)}; it goes on with {need}")
-        self.go_on(run, limits)
+        self.go_on(run, limits, again)
 
-    def go_on(self, run: Run, limits: Limits) -> None:
+    def go_on(self, run: Run, limits: Limits, again: bool = True) -> None:
         """Take a stopped run up again under these limits, unchecked; `resume` is the door, a replay comes here."""
         stop = run.stop
         if stop is None:
             self._raise_limits(run, limits)
             return
-        run.journal.append((run.spent_s, Resumed(limits, run.limits)))
+        run.journal.append((run.spent_s, Resumed(limits, run.limits, again)))
         run.limits = limits
         run.trace.append(("resumed", run.spent_s, run.id, None))
         run.resumed += 1
         run.failed_requests = 0
         run.stop, run.stopping, run.closed, run.closing_text, run.note = None, None, [], "", ""
         self.setup.machine.rewind(run, stop.state)
-        cut_off = self._reopen(run, stop)
+        cut_off = self._reopen(run, stop, again)
         outcome = self._enter(run) if cut_off or not stop.outcome else stop.outcome
         if outcome is not None:
             self._advance(run, outcome)
@@ -167,7 +168,7 @@ class Engine:
         run.journal.append((run.spent_s, Resumed(limits, run.limits)))
         run.limits = limits
 
-    def _reopen(self, run: Run, stop: Stop) -> bool:
+    def _reopen(self, run: Run, stop: Stop, again: bool) -> bool:
         """Take up again the calls of the last turn: those that were cut off (then true), or those a repair was due for.
 
         Where the decider is asked next, a call that a limit kept from running keeps that result, and it is the decider's to ask
@@ -178,7 +179,7 @@ class Engine:
         calls_here = self.setup.table.state(stop.state).work in _CALLING
         cut_off = [call for call in turn if calls_here and self._may_begin_again(call, stop)]
         if stop.outcome:
-            cut_off = [call for call in cut_off if call.error == "cancelled"]
+            cut_off = [call for call in cut_off if again and call.error == "cancelled"]
         if not cut_off and not (stop.outcome == "failed" and run.repair_due):
             return False
         run.calls = [call for call in run.calls if call.turn != last]

@@ -226,10 +226,14 @@ class Cancelled:
 
 @attrs.define(slots=True)
 class Resumed:
-    """A driver takes a stopped run up again, with the limits it has from now on and those it had before."""
+    """A driver takes a stopped run up again, with the limits it has from now on and those it had before.
+
+    `again` says whether calls that were cancelled are begun again.
+    """
 
     limits: Limits
     before: Limits
+    again: bool = True
 
 
 PeopleEvent = Checked | Paused | Approved | Denied | Superseded

@@ -7,6 +7,7 @@ then a client is waited for where the body runs there.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from typing import Any
 
 from fsm_agent.core.decoding import decoded
@@ -30,6 +31,7 @@ from fsm_agent.core.events import (
 from fsm_agent.core.gate import Toolbox, call_fault, fault_list, first_open_fault, refuse, same_key, share
 from fsm_agent.core.keys import call_key
 from fsm_agent.core.plain import short, storable
+from fsm_agent.core.redact import MARK
 from fsm_agent.core.run import Call, Run
 from fsm_agent.core.tools import Tool
 from fsm_agent.core.values import Policy, StopReason
@@ -127,8 +129,14 @@ def _next(run: Run, tool: Tool | None, call: Call, awaits: str) -> None:
 
 
 def _edit(run: Run, tool: Tool | None, call: Call, args: Any) -> None:
-    """Take a person's arguments in place of the decider's; they are measured like any."""
-    call.edited, call.args = storable(decoded(call.args)), decoded(args)
+    """Take a person's arguments in place of the decider's; they are measured like any.
+
+    Where a secret was shown as a mark and still stands there as one, it keeps its value.
+    """
+    before, after = decoded(call.args), decoded(args)
+    if tool is not None and tool.secret and isinstance(before, Mapping) and isinstance(after, Mapping):
+        after = {name: before[name] if value == MARK and name in tool.secret and name in before else value for name, value in after.items()}
+    call.edited, call.args = storable(before), after
     if tool is None:
         return
     call.key = same_key(run, tool, call.args)

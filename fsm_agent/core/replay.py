@@ -21,7 +21,7 @@ def replay(engine: Engine, run: Run, steps: int | None = None) -> Run:
     again.replaying = True
     for at, event in run.journal[:steps]:
         if isinstance(event, Resumed):
-            engine.go_on(again, event.limits)
+            engine.go_on(again, event.limits, event.again)
         else:
             engine.tell(again, event, at)
     again.replaying = False
