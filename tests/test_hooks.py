@@ -361,7 +361,7 @@ def test_whatever_is_said_before_a_call_but_none_keeps_its_body_from_running(dri
 
 
 @both
-@pytest.mark.parametrize("why", ["budget", "", " ", None, 5, object()], ids=repr)
+@pytest.mark.parametrize("why", ["budget", "", " ", None, 5, ...], ids=repr)
 def test_a_skip_goes_by_a_text(drive: Drive, why: Any) -> None:
     desk = Desk(reads(1), hooks=Hooks(before_tool_call=lambda about, call: Skip({1: object()}, why)))
     answer = drive(desk.agent)
