@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fsm_agent.core.guards import cost_left, time_left, tokens_left, turns_left
+from fsm_agent.core.guards import calls_below_stop, cost_left, time_left, tokens_left, turns_left
 from fsm_agent.core.results import LONGEST_S, wait_s
 from fsm_agent.core.run import Run
 from fsm_agent.core.stops import closed_guard
@@ -19,6 +19,11 @@ def ask_again(run: Run, retry_after_s: float | None, policy: Policy) -> bool:
     run.failed_requests += 1
     if not time_left(run):
         return may_decide(run)
+    if not calls_below_stop(run):
+        # Asking again begins a turn, and after so many calls none begins.
+        run.closed.append(closed_guard(run, calls_below_stop))
+        run.trace.append(("guard_closed", run.spent_s, calls_below_stop.name, calls_below_stop.reason.value))
+        return False
     if run.failed_requests >= policy.model_attempts:
         run.stopping = StopReason.MODEL_ERROR
         return False
