@@ -461,6 +461,21 @@ def test_the_library_below_is_given_the_states_and_outcomes_and_nothing_else(tab
     assert {type(event) is Event for event in Machine(table)._machine.events.values()} == {False}
 
 
+@pytest.mark.parametrize("open_", [True, False])
+def test_an_event_of_the_library_below_moves_a_run_without_being_asked_what_was_closed(open_: bool) -> None:
+    guard = Opaque("asked", lambda run: open_)
+    table = Table(
+        name="two ways",
+        initial="a",
+        states=(State("a", work="normalize"), State("b", work="answer"), State("c", work="answer")),
+        rows=(Row("a", "ready", "b", (guard,)), Row("a", "ready", "c"), Row("a", "rejected", "c")),
+    )
+    run = Run(id="run", request="x", state="a", limits=Limits())
+    event = next(event for event in Machine(table)._machine.events.values() if len(event.transitions["a"]) == 2)
+    assert event.trigger(run)
+    assert run.state == ("b" if open_ else "c")
+
+
 def test_a_run_that_was_moved_is_freed_at_once() -> None:
     machine = Machine(AGENT)
     gc.disable()
