@@ -106,7 +106,7 @@ class Agent(People, Streams):
                 table=machine.allowing(allowed) if allowed else machine,
                 box=box,
                 work={**WORK, **(work or {})},
-                limits=limits if limits is not None else Limits.autogpt() if machine.name == "autogpt" else Limits(),
+                limits=limits if limits is not None else machine.limits,
                 policy=policy if policy is not None else Policy(),
                 repairs=named_repairs(repairs or {}),
                 required=required,

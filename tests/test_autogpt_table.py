@@ -9,6 +9,8 @@ import pytest
 from by_hand import Hand, a_tool, off, says
 from mutants import mutants, rows_written, states_written
 
+from fsm_agent.agent import Agent
+from fsm_agent.core.agent_table import AGENT
 from fsm_agent.core.answers import answer_of
 from fsm_agent.core.autogpt_table import AUTOGPT
 from fsm_agent.core.checks import check_bounds, check_table
@@ -270,3 +272,10 @@ def test_the_end_is_explained_like_any() -> None:
     assert hand.run.stop is not None
     hand.engine.resume(hand.run, hand.run.stop.raise_to)
     assert isinstance(hand.effect, Decide)
+
+
+def test_a_run_without_limits_of_its_own_gets_the_figures_of_its_machine_and_not_of_a_name() -> None:
+    assert Agent([], None, machine=AUTOGPT).engine.setup.limits == Limits.autogpt()
+    assert Agent([], None, machine=AUTOGPT.allowing({"fetch": None})).engine.setup.limits == Limits.autogpt()
+    assert Agent([], None, machine=AUTOGPT, limits=Limits(max_turns=4)).engine.setup.limits == Limits(max_turns=4)
+    assert Agent([], None, machine=attrs.evolve(AGENT, name="autogpt")).engine.setup.limits == Limits()

@@ -44,7 +44,7 @@ def machine_of(name: str, *names: str) -> Machine:
     if name == "autogpt":
         from fsm_agent.core.autogpt_table import AUTOGPT
 
-        return Machine(AUTOGPT, Limits.autogpt())
+        return Machine(AUTOGPT, AUTOGPT.limits)
     from fsm_agent.lab.tables import DESK, NAIVE
 
     return Machine(DESK if name == "desk" else NAIVE, Limits.lab())

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from fsm_agent.core.guards import enough_evidence, gather_rounds_left, may_redecide, verify_rounds_left, within_limits
+from fsm_agent.core.limits import Limits
 from fsm_agent.core.table import Row, State, Table
 
 AUTOGPT = Table(
     name="autogpt",
+    limits=Limits.autogpt(),
     initial="plan",
     states=(
         State("plan", work="plan"),

@@ -16,6 +16,7 @@ import attrs
 
 from fsm_agent.core.errors import TableError
 from fsm_agent.core.guards import Guard, spendings
+from fsm_agent.core.limits import Limits
 from fsm_agent.core.plain import short
 from fsm_agent.core.run import Run
 
@@ -110,9 +111,9 @@ def _observer(_: object, attribute: Any, value: object) -> None:
 class State:
     """One state: its name, the kind of work done in it, and the tools that may be called there.
 
-    `tools` is None for every tool of the agent, else the names allowed. A state whose work is ``answer`` is final. `on_enter` and
-    `on_leave` look on: pure functions of the run that may write its `fields`; one that raises is noted in the trace and changes nothing
-    else.
+    `tools` is None for every tool of the agent, else the names allowed. A state whose work is ``answer`` is final.
+    `on_enter` and `on_leave` look on: pure functions of the run that may write its `fields`; one that raises is noted in
+    the trace and changes nothing else.
     """
 
     name: str = attrs.field(converter=state_name)
@@ -179,8 +180,8 @@ def _with_own(kinds: Mapping[str, Kind]) -> Mapping[str, Kind]:
 class Table:
     """A machine: name, initial state, states and rows, in the order they were written.
 
-    `kinds` adds the user's own kinds of work to the built-in ones. The table is not checked here; `checks.check_table` is
-    what an engine calls when it is built.
+    `kinds` adds the user's own kinds of work to the built-in ones, and `limits` are the figures of a run that is given
+    none. The table is not checked here; `checks.check_table` is what an engine calls when it is built.
     """
 
     name: str
@@ -188,6 +189,7 @@ class Table:
     states: tuple[State, ...] = attrs.field(converter=_states)
     rows: tuple[Row, ...] = attrs.field(converter=_rows)
     kinds: Mapping[str, Kind] = attrs.field(default=KINDS, converter=_with_own)
+    limits: Limits = attrs.field(factory=Limits, kw_only=True)
 
     def __repr__(self) -> str:
         return f"<Table {self.name!r}: {len(self.states)} states, {len(self.rows)} rows>"
