@@ -29,6 +29,8 @@ from fsm_agent.host.resolve import ONLY_ASYNC, Questions, aresolve, resolve
 from fsm_agent.host.watch import Watch
 
 _TAKING = threading.Lock()
+# What belongs to the calls of a turn, of which the hooks hear when all of them have their results.
+_OF_A_TURN = frozenset({CallTools, RunProgram, Check, Pause})
 
 
 def take(run: Run) -> None:
@@ -99,18 +101,14 @@ class Driver:
                 if interrupt.asked:
                     raise Interrupted
                 kind = type(effect)
+                if phase < 0 and kind in _OF_A_TURN:
+                    phase = len(run.calls)
                 if kind is CallTools:
-                    if phase < 0:
-                        phase = len(run.calls)
                     caller.call(run, effect, context, origin, interrupt, watch)  # type: ignore[arg-type]
                 elif kind is RunProgram:
-                    if phase < 0:
-                        phase = len(run.calls)
                     tell(run, self._program(run, effect), None if clock is None else clock.now() - origin)  # type: ignore[arg-type]
                 elif kind is Check or kind is Pause:
-                    if phase < 0:
-                        phase = len(run.calls)
-                    if self._hold(run, effect, resolve, context):
+                    if resolve(self._hold(run, effect, context)):
                         if watch is not None:
                             watch.happened(run)
                         break
@@ -160,19 +158,15 @@ class Driver:
                 if interrupt.asked:
                     raise Interrupted
                 kind = type(effect)
+                if phase < 0 and kind in _OF_A_TURN:
+                    phase = len(run.calls)
                 if kind is CallTools:
-                    if phase < 0:
-                        phase = len(run.calls)
                     await caller.acall(run, effect, context, origin, watch)  # type: ignore[arg-type]
                 elif kind is RunProgram:
-                    if phase < 0:
-                        phase = len(run.calls)
                     event = await asyncio.to_thread(self._program, run, effect)  # type: ignore[arg-type]
                     engine.tell(run, event, None if clock is None else clock.now() - origin)
                 elif kind is Check or kind is Pause:
-                    if phase < 0:
-                        phase = len(run.calls)
-                    if await self._ahold(run, effect, context):
+                    if await aresolve(self._hold(run, effect, context)):
                         if watch is not None:
                             await _heard(run, watch)
                         break
@@ -239,22 +233,13 @@ class Driver:
         event: Event = self.host.programs.step(effect, None if until is None else until - run.spent_s)
         return event
 
-    def _hold(self, run: Run, effect: Any, ask: Any, context: Any) -> bool:
-        """Check the calls that are held; true when the run pauses for people."""
+    def _hold(self, run: Run, effect: Any, context: Any) -> Questions[bool]:
+        """Check the calls that are held, and tell what is said of each; true when the run pauses for people."""
         if isinstance(effect, Pause):
             self.engine.tell(run, self._pause())
             return True
         for call in effect.calls:
-            word = ask(self.guide.check(run, self.engine.setup.box, call, context))
-            self.engine.tell(run, self._before_people(run, call, word))
-        return False
-
-    async def _ahold(self, run: Run, effect: Any, context: Any) -> bool:
-        if isinstance(effect, Pause):
-            self.engine.tell(run, self._pause())
-            return True
-        for call in effect.calls:
-            word = await aresolve(self.guide.check(run, self.engine.setup.box, call, context))
+            word = yield from self.guide.check(run, self.engine.setup.box, call, context)
             self.engine.tell(run, self._before_people(run, call, word))
         return False
 
