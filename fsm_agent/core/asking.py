@@ -21,8 +21,7 @@ def ask_again(run: Run, retry_after_s: float | None, policy: Policy) -> bool:
         return may_decide(run)
     if not calls_below_stop(run):
         # Asking again begins a turn, and after so many calls none begins.
-        run.closed.append(closed_guard(run, calls_below_stop))
-        run.trace.append(("guard_closed", run.spent_s, calls_below_stop.name, calls_below_stop.reason.value))
+        run.close(closed_guard(run, calls_below_stop))
         return False
     if run.failed_requests >= policy.model_attempts:
         run.stopping = StopReason.MODEL_ERROR
@@ -33,8 +32,7 @@ def ask_again(run: Run, retry_after_s: float | None, policy: Policy) -> bool:
     if closed is None and wait >= LONGEST_S:
         wait = wait_s(retry, run.seed, f"request-{run.turns}", run.failed_requests, None)
     if closed is not None:
-        run.closed.append(closed)
-        run.trace.append(("guard_closed", run.spent_s, closed.guard, closed.reason.value))
+        run.close(closed)
         return False
     run.not_before_s = max(run.not_before_s, run.spent_s + wait)
     return True
@@ -47,7 +45,6 @@ def may_decide(run: Run) -> bool:
         return True
     for guard in (time_left, tokens_left, cost_left, turns_left):
         if not guard(run):
-            run.closed.append(closed_guard(run, guard))
-            run.trace.append(("guard_closed", run.spent_s, guard.name, guard.reason.value))
+            run.close(closed_guard(run, guard))
             return False
     return True

@@ -249,12 +249,9 @@ def _close(
     calls: tuple[str, ...] = (),
     least: float = 0,
 ) -> None:
-    # At most a tenth of the deadline is reserved, so half as much again as was spent leaves time to go on with.
+    # At most a fifth of the deadline is reserved, so half as much again as was spent leaves time to go on with.
     opens_at = (used or 1.0) * 1.5 if limit == "deadline_s" else max(used, least) + 1
-    run.closed.append(
-        ClosedGuard(guard=guard, limit=limit, allowed=allowed, used=used, opens_at=opens_at, reason=reason, calls=calls)
-    )
-    run.trace.append(("guard_closed", run.spent_s, guard, reason.value))
+    run.close(ClosedGuard(guard=guard, limit=limit, allowed=allowed, used=used, opens_at=opens_at, reason=reason, calls=calls))
 
 
 def share(run: Run, box: Toolbox) -> None:

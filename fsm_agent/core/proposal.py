@@ -148,13 +148,17 @@ def _skip(run: Run, box: Toolbox, decision: Decision, word: str, why: str) -> No
 
 def _cut_off(run: Run, decision: Decision, reason: StopReason, policy: Policy, box: Toolbox) -> str:
     """A cut-off or filtered turn: its calls do not run, its text is kept, and it never counts as a success."""
-    _skip(run, box, decision, reason, f"the reply ended with {decision.finish!r}")
+    why = f"the reply ended with {decision.finish!r}"
+    _skip(run, box, decision, reason, why)
     if _text(decision):
         run.draft = attrs.evolve(decision, calls=())
-    name = "length" if reason is StopReason.TRUNCATED else decision.finish
-    if policy.on_finish.get(name, "end") == "end":
-        return _stop(run, reason, f"the reply ended with {decision.finish!r}")
-    return malformed(run, f"the reply ended with {decision.finish!r}", reason)
+    return _stop(run, reason, why) if ends_run(policy, decision.finish) else malformed(run, why, reason)
+
+
+def ends_run(policy: Policy, finish: str) -> bool:
+    """Whether a reply that was cut off or filtered, by its finish reason, ends the run, or is fed back."""
+    name = "length" if FINISHES[finish] is StopReason.TRUNCATED else finish
+    return policy.on_finish.get(name, "end") == "end"
 
 
 def malformed(run: Run, why: str, reason: StopReason) -> str:
@@ -165,13 +169,12 @@ def malformed(run: Run, why: str, reason: StopReason) -> str:
     run.trace.append(("malformed", run.spent_s, str(run.turns), why))
     most = run.limits.max_invalid_decisions
     if most is not None and run.invalid_decisions > most:
-        run.closed.append(
+        run.close(
             ClosedGuard(
                 guard="decisions_usable", limit="max_invalid_decisions", allowed=most,
                 used=run.invalid_decisions, opens_at=run.invalid_decisions, reason=reason,
             )
         )
-        run.trace.append(("guard_closed", run.spent_s, "decisions_usable", reason.value))
         return "stopped"
     return "failed"
 

@@ -220,6 +220,11 @@ class Run:
         """The call that was settled last, or None."""
         return self.calls[-1] if self.calls else None
 
+    def close(self, guard: ClosedGuard) -> None:
+        """Note a guard that is closed for this run, and say so in the trace."""
+        self.closed.append(guard)
+        self.trace.append(("guard_closed", self.spent_s, guard.guard, guard.reason.value))
+
     def waiting_for(self) -> Call | None:
         """The call that the open program has made and stands still at, or None."""
         program = self.program

@@ -40,7 +40,7 @@ def closed_guard(run: Run, guard: Spending) -> ClosedGuard:
     used, allowed = guard.used(run), guard.allowed(run)
     opens_at: float = used + 1
     if guard.limit == "deadline_s":
-        # At most a tenth is reserved, so half as much again as was spent leaves time to go on with.
+        # At most a fifth is reserved, so half as much again as was spent leaves time to go on with.
         opens_at = (used or 1.0) * 1.5
     elif isinstance(used, float):
         opens_at = used * 1.5 + 1e-9
@@ -71,10 +71,8 @@ def note_closed(run: Run, guards: Iterable[Guard]) -> None:
     for guard in guards:
         if type(guard) is not Opaque:
             for closed in closed_among(run, (guard,)):
-                if any(known.guard == closed.guard for known in run.closed):
-                    continue
-                run.closed.append(closed)
-                run.trace.append(("guard_closed", run.spent_s, closed.guard, closed.reason.value))
+                if all(known.guard != closed.guard for known in run.closed):
+                    run.close(closed)
 
 
 def consumers(run: Run, limit: str) -> tuple[str, ...]:

@@ -290,8 +290,7 @@ def skip_late(run: Run) -> None:
         if call.ok is None and not call.started and not call.leader:
             if reason is None:
                 reason = StopReason.DEADLINE
-                run.closed.append(closed_guard(run, time_left))
-                run.trace.append(("guard_closed", run.spent_s, "time_left", "deadline"))
+                run.close(closed_guard(run, time_left))
             refuse(run, call, f"skipped:{reason.value}", "the time for calls is used up")
 
 

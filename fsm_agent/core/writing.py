@@ -8,7 +8,7 @@ from fsm_agent.core.effects import Compose, Effect, Wait
 from fsm_agent.core.ending import finish, stop_here
 from fsm_agent.core.errors import WrongEvent
 from fsm_agent.core.events import Composed, ComposeFailed, Event, Waited
-from fsm_agent.core.proposal import FINISHES, malformed, spend, take_text
+from fsm_agent.core.proposal import FINISHES, ends_run, malformed, spend, take_text
 from fsm_agent.core.run import Run
 from fsm_agent.core.setup import Setup
 from fsm_agent.core.values import Decision, StopReason
@@ -54,8 +54,7 @@ class Synthesize:
             if event.text.strip():
                 run.draft = Decision(text=event.text, finish=event.finish)
             why = f"the reply ended with {event.finish!r}"
-            name = "length" if cut_off is StopReason.TRUNCATED else event.finish
-            if setup.policy.on_finish.get(name, "end") == "end":
+            if ends_run(setup.policy, event.finish):
                 run.stopping, run.note = cut_off, why
                 return "stopped"
             return self._again(setup, run, why, cut_off)
