@@ -13,11 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fsm_agent.core.contracts import (
-    ArgumentsContract,
-    ResultContract,
-    TableArguments,
-    TableResult,
+from fsm_agent.core.contracts import ArgumentsContract, ResultContract, TableArguments, TableResult
+from fsm_agent.core.table_faults import (
     argument_fault,
     argument_faults,
     result_fault,

@@ -9,28 +9,23 @@ fault inside a list or an object belongs to its top-level argument, and ``type:a
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, Protocol, runtime_checkable
 
 import attrs
 
-from fsm_agent.core.first_faults import first_fault, first_kind, first_reason
-from fsm_agent.core.json_kinds import describe, is_number, key_name
 from fsm_agent.core.rule_schema import fields_schema
-from fsm_agent.core.rules import (
-    RANK,
-    Broken,
-    Rule,
-    broken,
-    broken_fields,
-    expected,
-    fields_fit,
-    fits,
-    required,
+from fsm_agent.core.rules import Rule, required
+from fsm_agent.core.table_faults import argument_fault, argument_faults, result_fault, result_faults, says_empty
+from fsm_agent.core.table_plans import (
+    ArgumentsPlan,
+    ResultPlan,
+    arguments_plan,
+    planned_fault,
+    planned_reason,
+    result_plan,
 )
 from fsm_agent.core.values import Fault
-
-RESULT_RANK: Mapping[str, int] = {"shape": 0, "empty": 1, "too_big": 2, "range": 3}
 
 
 @runtime_checkable
@@ -94,166 +89,10 @@ class Pattern:
     regex: str
 
 
-def argument_fault(spec: Mapping[str, Rule] | None, args: object) -> str:
-    """The first reason why arguments break a table, or an empty text; never raises. None takes any mapping.
-
-    A table edited into something unreadable is broken by every value: the argument's reason, or ``type:args``.
-    """
-    try:
-        if spec is not None and type(args) is dict:
-            return first_fault(spec, args)
-    except Exception:  # an odd value, an odd rule or one of the rarer ones: looked at more closely below
-        pass
-    try:
-        if not isinstance(args, Mapping):
-            return "type:args"
-        if spec is None:
-            return ""
-        for name, rule in spec.items():
-            if name not in args and required(rule):
-                return f"missing:{name}"
-        for key in args:
-            if key not in spec:
-                return f"extra:{key_name(key)}"
-        for name, rule in spec.items():
-            if name in args and not fits(rule, args[name]):
-                return f"{first_kind(rule, args[name], (name,))}:{name}"
-    except Exception:  # what raised is told apart below, one argument at a time
-        pass
-    found = _broken_arguments(spec, args)
-    return _argument_reason(found[0]) if found else ""
+_AS_IT_IS = attrs.setters.frozen
 
 
-def argument_faults(spec: Mapping[str, Rule] | None, args: object) -> tuple[Fault, ...]:
-    """Every fault of arguments against a table, in the order of `argument_fault`; never raises."""
-    return tuple(_fault(_argument_reason(one), one) for one in _broken_arguments(spec, args))
-
-
-def _argument_reason(one: Broken) -> str:
-    kind, path = one[:2]
-    return f"{kind}:{path[0] if path else 'args'}"
-
-
-def _broken_arguments(spec: Mapping[str, Rule] | None, args: object) -> list[Broken]:
-    try:
-        if not isinstance(args, Mapping):
-            return [("type", (), {"type": "object"}, args)]
-        if spec is None:
-            return []
-        found = broken_fields(spec, args if isinstance(args, dict) else dict(args))
-        return in_argument_order(found, spec)
-    except Exception:
-        return [("type", (), spec, args)]
-
-
-def in_argument_order(found: Iterable[Broken], names: Iterable[str]) -> list[Broken]:
-    """Faults in the order in which they are told: missing arguments, extra ones, then by argument and kind."""
-    place = {name: index for index, name in enumerate(names)}
-
-    def key(one: Broken) -> tuple[int, int, int]:
-        kind, path = one[:2]
-        rank, index = RANK[kind], place.get(str(path[0]), len(place)) if path else -1
-        return (rank, index, 0) if len(path) == 1 and rank < RANK["type"] else (RANK["type"], index, rank)
-
-    return sorted(found, key=key)
-
-
-def _fault(reason: str, one: Broken) -> Fault:
-    kind, path, rule, value = one
-    # What an unknown key holds says nothing of what would be right, and may be taken for an example.
-    got = "nothing" if kind == "missing" else "" if kind == "extra" else describe(value)
-    return Fault(reason=reason, path=path, expected=expected(kind, rule), got=got)
-
-
-def result_fault(spec: Mapping[str, Rule] | None, value: object, empty_ok: bool = False) -> str:
-    """The first reason why a result breaks a table, or an empty text; never raises. None takes anything.
-
-    ``empty``: the table declares lists at its top, all that came are empty, and one of them has no ``min_len`` of 0.
-    """
-    if spec is None:
-        return ""
-    try:
-        if fields_fit(spec, value):
-            return "" if empty_ok or not _empty_lists(spec, value) else "empty"
-        reason = first_reason(spec, value)
-        if reason:
-            return "empty" if reason != "shape" and not empty_ok and _empty_lists(spec, value) else reason
-    except Exception:  # what raised, or takes a closer look, is told apart below
-        pass
-    reasons = {_result_reason(one) for one in broken_fields(spec, value)}
-    if empty_ok:
-        reasons.discard("empty")
-    elif "shape" not in reasons and _nothing_found({"fields": spec}, value):
-        return "empty"
-    return min(reasons, key=RESULT_RANK.__getitem__, default="")
-
-
-def result_faults(spec: Mapping[str, Rule] | None, value: object, empty_ok: bool = False) -> tuple[Fault, ...]:
-    """Every fault of a result against a table, in the order of `result_fault`; never raises."""
-    return () if spec is None else value_faults({"type": "object", "fields": spec}, value, empty_ok)
-
-
-def value_fault(rule: Rule, value: object, empty_ok: bool = False) -> str:
-    """The first reason why a result of any type breaks one rule, or an empty text; never raises."""
-    found = _broken_result(rule, value, empty_ok)
-    return found[0][0] if found else ""
-
-
-def value_faults(rule: Rule, value: object, empty_ok: bool = False) -> tuple[Fault, ...]:
-    """Every fault of a result of any type against one rule; never raises."""
-    return tuple(_fault(reason, one) for reason, one in _broken_result(rule, value, empty_ok))
-
-
-def _broken_result(rule: Rule, value: object, empty_ok: bool) -> list[tuple[str, Broken]]:
-    found = [(_result_reason(one), one) for one in broken(rule, value)]
-    if empty_ok:
-        found = [pair for pair in found if pair[0] != "empty"]
-    else:
-        told = {one[1] for reason, one in found if reason == "empty"}
-        found += [("empty", one) for one in _nothing_found(rule, value) if one[1] not in told]
-    return sorted(found, key=lambda pair: RESULT_RANK[pair[0]])
-
-
-def _result_reason(one: Broken) -> str:
-    kind, _, rule, value = one
-    if kind == "length" and isinstance(value, list):
-        most = rule.get("max_len")
-        if is_number(most) and len(value) > most:
-            return "too_big"
-        return "shape" if value else "empty"
-    return "range" if kind == "range" else "shape"
-
-
-def _nothing_found(rule: Rule, value: Any) -> list[Broken]:
-    try:
-        fields = rule.get("fields")
-        if fields is not None and isinstance(value, dict):
-            return [("length", (name,), {"min_len": 1}, []) for name in _empty_lists(fields, value)]
-        if value == [] and isinstance(value, list) and _declares_list(rule) and rule.get("min_len") != 0:
-            return [("length", (), {"min_len": 1}, [])]
-    except Exception:  # an unreadable rule has been told as a fault of its own
-        pass
-    return []
-
-
-def _declares_list(rule: Rule) -> bool:
-    wanted = rule.get("type")
-    return wanted == "list" or (isinstance(wanted, list | tuple) and "list" in wanted)
-
-
-def _empty_lists(fields: Mapping[str, Rule], value: Any) -> list[str]:
-    empty: list[str] = []
-    for name, rule in fields.items():
-        one = value.get(name)
-        if isinstance(one, list) and _declares_list(rule):
-            if one:
-                return []
-            if rule.get("min_len") != 0:
-                empty.append(name)
-    return empty
-
-
-@attrs.frozen(eq=False)
+@attrs.define(eq=False)
 class TableArguments:
     """Arguments measured by a table (argument name -> rule) that is read anew each time; None takes any mapping.
 
@@ -261,11 +100,20 @@ class TableArguments:
     contradictions at build.
     """
 
-    spec: Mapping[str, Rule] | None = None
+    spec: Mapping[str, Rule] | None = attrs.field(default=None, on_setattr=_AS_IT_IS)
+    _plan: ArgumentsPlan | None = attrs.field(init=False, default=None, repr=False)
 
     def first_fault(self, args: object) -> str:
         """See `argument_fault`."""
-        return argument_fault(self.spec, args)
+        spec, plan = self.spec, self._plan
+        if type(args) is dict and type(spec) is dict:
+            try:
+                if plan is None or plan.like != spec or plan.order != [*spec]:
+                    plan = self._plan = arguments_plan(spec)
+                return planned_fault(plan, spec, args)
+            except Exception:  # an odd table or value: looked at more closely
+                pass
+        return argument_fault(spec, args)
 
     def faults(self, args: object) -> tuple[Fault, ...]:
         """See `argument_faults`."""
@@ -287,19 +135,30 @@ class TableArguments:
         return {"type": "object"} if self.spec is None else fields_schema(self.spec)
 
 
-@attrs.frozen(eq=False)
+@attrs.define(eq=False)
 class TableResult:
     """A result measured by a table (key -> rule) that is read anew each time; None takes anything.
 
     `empty_ok` makes results without rows an honest answer.
     """
 
-    spec: Mapping[str, Rule] | None = None
-    empty_ok: bool = False
+    spec: Mapping[str, Rule] | None = attrs.field(default=None, on_setattr=_AS_IT_IS)
+    empty_ok: bool = attrs.field(default=False, on_setattr=_AS_IT_IS)
+    _plan: ResultPlan | None = attrs.field(init=False, default=None, repr=False)
 
     def first_fault(self, value: object) -> str:
         """See `result_fault`."""
-        return result_fault(self.spec, value, self.empty_ok)
+        spec, plan = self.spec, self._plan
+        if type(value) is dict and type(spec) is dict:
+            try:
+                if plan is None or plan.like != spec:
+                    plan = self._plan = result_plan(spec)
+                reason = planned_reason(plan, value)
+                if reason is not None:
+                    return "empty" if not self.empty_ok and says_empty(plan.lists, spec, value) else reason
+            except Exception:  # an odd table or value: looked at more closely
+                pass
+        return result_fault(spec, value, self.empty_ok)
 
     def faults(self, value: object) -> tuple[Fault, ...]:
         """See `result_faults`."""

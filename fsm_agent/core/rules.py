@@ -233,6 +233,23 @@ def broken_fields(fields: Any, value: Any, path: Path = ()) -> list[Broken]:
     return found
 
 
+_NESTS = ("item", "fields", "values")
+
+
+def first_kind(rule: Rule, value: object, path: Path) -> str:
+    """The kind of the first fault of a value that breaks its rule; may raise for an unreadable rule or an odd value."""
+    for key in _NESTS:
+        if key in rule:
+            return min((one[0] for one in broken(rule, value, path)), key=RANK.__getitem__)
+    wanted = rule.get("type", "any")
+    if KINDS.get(type(value)) != wanted and not of_type(wanted, value):
+        return "type"
+    for key, (kind, test) in TESTS.items():
+        if key in rule and not test(rule[key], value):
+            return kind
+    return "type"
+
+
 _BOUNDS = {"min": ">=", "exclusive_min": ">", "max": "<=", "exclusive_max": "<"}
 _LENGTHS = {"min_len": "a length of at least", "max_len": "a length of at most"}
 

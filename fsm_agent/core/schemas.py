@@ -13,12 +13,10 @@ from typing import Any
 import attrs
 
 from fsm_agent.core.contracts import (
-    RESULT_RANK,
     ArgumentsContract,
     ResultContract,
     TableArguments,
     TableResult,
-    in_argument_order,
 )
 from fsm_agent.core.errors import ContractError
 from fsm_agent.core.json_kinds import describe
@@ -26,6 +24,7 @@ from fsm_agent.core.rules import Broken
 from fsm_agent.core.schema_check import compile_schema
 from fsm_agent.core.schema_validator import CompiledSchema, Unmet
 from fsm_agent.core.spec_check import check_arguments, check_returns
+from fsm_agent.core.table_faults import RESULT_RANK, in_argument_order
 from fsm_agent.core.values import Fault
 
 _BOUNDS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf")

@@ -16,13 +16,14 @@ from typing import Any
 import attrs
 
 from fsm_agent.core.annotations import Annotation, Place, is_context, optional, read_annotation, resolve, to_plain
-from fsm_agent.core.contracts import ArgumentsContract, ResultContract, TableArguments, value_fault, value_faults
+from fsm_agent.core.contracts import ArgumentsContract, ResultContract, TableArguments
 from fsm_agent.core.errors import ContractError
 from fsm_agent.core.json_kinds import describe
 from fsm_agent.core.model_types import ModelForm, ModelResult, model_arguments
 from fsm_agent.core.rule_schema import rule_schema
 from fsm_agent.core.rules import Rule
 from fsm_agent.core.spec_check import check_arguments, check_returns
+from fsm_agent.core.table_faults import value_fault, value_faults
 from fsm_agent.core.values import Fault
 
 _SECTION = re.compile(r"(Args|Arguments|Parameters|Params):\s*")

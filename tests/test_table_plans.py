@@ -1,0 +1,95 @@
+"""Tables laid out in rows: they say what the rules say, whatever the table, the value and the edits in between."""
+
+from __future__ import annotations
+
+import copy
+from enum import IntEnum
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fsm_agent.core.contracts import TableArguments, TableResult
+from fsm_agent.core.table_faults import argument_fault, result_fault
+
+
+class Two(IntEnum):
+    TWO = 2
+
+
+BOUNDS = st.sampled_from([0, 1, 2, 1.5, None, True, float("nan"), float("inf")])
+ITEMS = [{"type": "int"}, {}, {"n": {"type": "int", "min": 1}}, {"t": {"type": "str"}, "n": {"type": "float"}}, None]
+RULES = st.fixed_dictionaries(
+    {"type": st.sampled_from(["str", "int", "float", "bool", "list", "object", "null", "any", ["int", "null"], "none such"])},
+    optional={
+        "required": st.booleans(),
+        "default": st.sampled_from([1, None]),
+        "description": st.just("what it is"),
+        "min": BOUNDS,
+        "max": BOUNDS,
+        "exclusive_max": BOUNDS,
+        "min_len": st.sampled_from([0, 1, None]),
+        "max_len": st.sampled_from([0, 1, 2, None, "two"]),
+        "allowed": st.sampled_from([["a", "b"], ["a", 1], [True], ("a",), None]),
+        "item": st.sampled_from(ITEMS),
+    },
+)
+SPECS = st.dictionaries(st.sampled_from(["a", "b", "c"]), RULES, max_size=3)
+LEAVES = st.sampled_from(["a", "b", "", 0, 1, 2, 3, 1.5, float("nan"), True, False, None, Two.TWO, b"a"])
+ROWS = st.dictionaries(st.sampled_from(["n", "t"]), LEAVES, max_size=2)
+PARTS = LEAVES | st.lists(LEAVES | ROWS, max_size=3) | ROWS
+VALUES = st.dictionaries(st.sampled_from(["a", "b", "c", "d"]), PARTS, max_size=4)
+EDITS = st.lists(st.tuples(st.sampled_from(["a", "b", "c"]), RULES | st.none()), max_size=3)
+
+
+def edit(spec: dict[str, Any], edits: list[tuple[str, dict[str, Any] | None]]) -> None:
+    """Take rules out of a table, put others in, or put one behind the rest."""
+    for name, rule in edits:
+        spec.pop(name, None)
+        if rule is not None:
+            spec[name] = copy.deepcopy(rule)
+
+
+@given(spec=SPECS, first=VALUES, edits=EDITS, then=VALUES)
+def test_arguments_laid_out_have_the_first_reason_of_the_rules(
+    spec: dict[str, Any], first: Any, edits: list[tuple[str, Any]], then: Any
+) -> None:
+    contract = TableArguments(spec)
+    assert contract.first_fault(first) == argument_fault(spec, first)
+    edit(spec, edits)
+    assert contract.first_fault(then) == argument_fault(spec, then)
+
+
+@given(spec=SPECS, first=VALUES, edits=EDITS, then=VALUES, empty_ok=st.booleans())
+def test_a_result_laid_out_has_the_first_reason_of_the_rules(
+    spec: dict[str, Any], first: Any, edits: list[tuple[str, Any]], then: Any, empty_ok: bool
+) -> None:
+    contract = TableResult(spec, empty_ok)
+    assert contract.first_fault(first) == result_fault(spec, first, empty_ok)
+    edit(spec, edits)
+    assert contract.first_fault(then) == result_fault(spec, then, empty_ok)
+
+
+def test_a_rule_moved_behind_another_is_told_in_the_new_order() -> None:
+    spec: dict[str, Any] = {"a": {"type": "int"}, "b": {"type": "int"}}
+    contract = TableArguments(spec)
+    assert contract.first_fault({"a": "x", "b": "x"}) == "type:a"
+    spec["a"] = spec.pop("a")
+    assert contract.first_fault({"a": "x", "b": "x"}) == "type:b"
+
+
+def test_an_option_added_and_a_bound_changed_inside_a_rule_count_at_once() -> None:
+    spec: dict[str, Any] = {"a": {"type": "str", "allowed": ["x"]}, "b": {"type": "int", "max": 1}}
+    contract = TableArguments(spec)
+    assert contract.first_fault({"a": "y", "b": 2}) == "allowed:a"
+    spec["a"]["allowed"].append("y")
+    assert contract.first_fault({"a": "y", "b": 2}) == "range:b"
+    spec["b"]["max"] = 2
+    assert contract.first_fault({"a": "y", "b": 2}) == ""
+
+
+def test_a_table_stays_the_contract_s_own() -> None:
+    contract = TableResult({"a": {"type": "int"}})
+    with pytest.raises(AttributeError):
+        contract.spec = None
