@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import attrs
@@ -54,6 +56,29 @@ def test_a_frozen_record_is_frozen_however_it_was_made(quick: Any, own: Any) -> 
     name = attrs.fields(type(own))[0].name
     with pytest.raises(attrs.exceptions.FrozenInstanceError):
         setattr(quick, name, None)
+
+
+def test_a_container_is_made_when_it_is_first_read_and_is_the_record_s_from_then_on() -> None:
+    run, other = (new_run("r", None, None, "pick", LIMITS, "", "", 0, True) for _ in range(2))
+    run.requests["look"] = 1
+    assert (run.requests, other.requests) == ({"look": 1}, {})
+    other.requests = {"look": 1}
+    assert run == other
+
+
+def test_of_many_threads_that_read_a_container_first_each_gets_the_same() -> None:
+    for _ in range(20):
+        run = new_run("r", None, None, "pick", LIMITS, "", "", 0, True)
+        with ThreadPoolExecutor(4) as pool:
+            assert len({id(facts) for facts in pool.map(lambda _, run=run: run.facts, range(8))}) == 1  # type: ignore[misc]
+
+
+def test_a_run_copied_has_containers_of_its_own() -> None:
+    run = new_run("r", None, None, "pick", LIMITS, "", "", 0, True)
+    again = copy.deepcopy(run)
+    again.facts["a"] = True
+    assert run.facts == {}
+    assert again.facts == {"a": True}
 
 
 def test_two_records_share_no_container() -> None:

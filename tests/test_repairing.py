@@ -123,7 +123,7 @@ def test_each_repair_is_tried_once_per_call() -> None:
     hand.asks("look", "look").begins().fails("c1").fails("c2").fails("c1").fails("c2")
     assert hand.words == ["raised:ValueError"] * 2
     assert hand.run.fixes == ["raised__ValueError"] * 2
-    assert [call.tried_repairs for call in hand.calls] == [["raised__ValueError"]] * 2
+    assert [call.tried_repairs for call in hand.calls] == [("raised__ValueError",)] * 2
 
 
 def test_two_reasons_have_two_repairs_one_after_the_other() -> None:

@@ -525,7 +525,7 @@ def test_the_guards_on_the_way_out_of_a_repair_are_in_the_raise_too() -> None:
     engine.resume(run, run.stop.raise_to)
     effect = engine.ask(run)
     assert isinstance(effect, CallTools)
-    assert [(call.id, call.tries, call.tried_repairs) for call in effect.calls] == [("call-1", 2, ["repair 1"])]
+    assert [(call.id, call.tries, call.tried_repairs) for call in effect.calls] == [("call-1", 2, ("repair 1",))]
 
 
 def test_a_repair_that_was_due_is_taken_up_again_after_the_closing_turn() -> None:

@@ -1,4 +1,4 @@
-"""Making a record quickly: its fields set one by one, or all at once, without a keyword argument for each.
+"""Making a record quickly: its fields set one by one, or all at once, without a keyword argument for each; containers when read.
 
 attrs' own constructor looks every absent keyword up and calls a factory for every container; of what is made at every run and
 every call that is most of the cost.
@@ -7,6 +7,7 @@ every call that is most of the cost.
 from __future__ import annotations
 
 from collections.abc import Callable
+from threading import Lock
 from typing import Any, TypeVar
 
 import attrs
@@ -14,6 +15,42 @@ import attrs
 T = TypeVar("T")
 _LITERALS = (type(None), bool, int, float, str)
 _FACTORIES = {list: "[]", dict: "{}"}
+_MAKING = Lock()
+
+
+class MadeWhenRead:
+    """A slot whose container is made when it is first read, since most records never hold anything there."""
+
+    __slots__ = ("_get", "_make", "_set")
+
+    def __init__(self, slot: Any, make: Callable[[], Any]) -> None:
+        self._get, self._set, self._make = slot.__get__, slot.__set__, make
+
+    def __get__(self, record: Any, kind: type[Any] | None = None) -> Any:
+        if record is None:
+            return self
+        try:
+            return self._get(record, kind)
+        except AttributeError:
+            pass
+        with _MAKING:
+            # Another thread may have made it in the meantime, and put something into it.
+            try:
+                return self._get(record, kind)
+            except AttributeError:
+                made = self._make()
+                self._set(record, made)
+                return made
+
+    def __set__(self, record: Any, value: Any) -> None:
+        self._set(record, value)
+
+
+def made_when_read(kind: type[Any], *names: str) -> None:
+    """Let these fields of a record with slots be empty until they are read; each needs a factory."""
+    for field in attrs.fields(kind):
+        if field.name in names:
+            setattr(kind, field.name, MadeWhenRead(vars(kind)[field.name], field.default.factory))
 
 
 def maker(kind: type[T], *given: str) -> Callable[..., T]:
@@ -29,6 +66,8 @@ def maker(kind: type[T], *given: str) -> Callable[..., T]:
             raise TypeError(f"{kind.__name__}.{name} cannot be set as it is; make the record by its class")
         if name in given:
             values[name] = name
+        elif type(vars(kind).get(name)) is MadeWhenRead:
+            continue
         elif isinstance(default, attrs.Factory):  # type: ignore[arg-type]
             values[name] = _FACTORIES[default.factory]
         elif type(default) in _LITERALS:

@@ -135,6 +135,8 @@ def seal_call(run: Run, call: Call) -> None:
     call.args = sealed(call.args, call.secret, run.id, error)
     call.edited = sealed(call.edited, call.secret, run.id)
     call.repair = None
+    if run.unsealed is None:
+        run.unsealed = {}
     run.unsealed[call.id] = [error, *call.secret]
 
 
@@ -152,7 +154,7 @@ def seal_tries(run: Run, call: Call, error: str = "") -> None:
 
 def seal_journal(run: Run) -> None:
     """Seal the secrets of the calls that were just folded in the decision and the verdict that asked for them."""
-    seals, run.unsealed = run.unsealed, {}
+    seals, run.unsealed = run.unsealed or {}, None
     for _, event in run.journal:
         if isinstance(event, Approved) and event.edited and event.call_id in seals:
             error, *secret = seals[event.call_id]

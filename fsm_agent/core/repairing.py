@@ -85,7 +85,7 @@ def apply_repairs(run: Run) -> bool:
         if call.secret:
             seal_tries(run, call)
         name, call.tool, call.args = call.repair
-        call.tried_repairs.append(name)
+        call.tried_repairs += (name,)
         run.fixes.append(name)
         call.repair, call.ok, call.error, call.detail, call.result_class = None, None, "", "", None
         call.admitted = call.started = call.reused = False

@@ -7,7 +7,7 @@ from typing import Any
 import attrs
 
 from fsm_agent.core.limits import Limits
-from fsm_agent.core.making import maker
+from fsm_agent.core.making import made_when_read, maker
 from fsm_agent.core.short_text import short
 from fsm_agent.core.values import Decision, Judgement, ResultClass, StopReason
 
@@ -40,7 +40,7 @@ class Call:
     started: bool = False
     tries: int = 0
     body_runs: int = 0
-    tried_repairs: list[str] = attrs.field(factory=list)
+    tried_repairs: tuple[str, ...] = ()
     repair: tuple[str, str, Any] | None = None
     not_before_s: float = 0.0
     leader: str = ""
@@ -177,7 +177,7 @@ class Run:
     fields: dict[str, Any] = attrs.field(factory=dict)
     first_fields: dict[str, Any] = attrs.field(factory=dict)
 
-    unsealed: dict[str, list[str]] = attrs.field(factory=dict)
+    unsealed: dict[str, list[str]] | None = None
     call_ids: dict[str, bool] = attrs.field(factory=dict)
     tried: list[tuple[str, Any]] = attrs.field(factory=list)
     errors: list[str] = attrs.field(factory=list)
@@ -239,6 +239,9 @@ class Run:
         nothing = (ResultClass.EMPTY, ResultClass.NO_PROGRESS)
         return [call for call in self.calls if call.ok and call.result_class not in nothing and not call.program]
 
+
+# Most runs never count these, and of many runs that wait at once the containers would be what costs most.
+made_when_read(Run, "requests", "window", "observations", "empties", "facts", "fields", "first_fields")
 
 # What the engine makes at every run and every call; the fields are those that it knows then, in this order.
 new_run = maker(Run, "id", "request", "given", "state", "limits", "machine", "scope", "seed", "redecide")

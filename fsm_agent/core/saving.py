@@ -239,6 +239,8 @@ def _journal_in(saved: Any, where: str) -> list[tuple[float, Any]]:
     return journal
 
 
+# Names in a tuple, which a text holds as a list.
+_TUPLE: Shape = (lambda value, where: to_json(list(value), where), lambda saved, where: tuple(_listed(saved, where)))
 _SHAPES: dict[type[Any], dict[str, Shape]] = {kind: {} for kind in _EVENTS.values()}
 _SHAPES |= {
     Limits: {},
@@ -250,7 +252,7 @@ _SHAPES |= {
     ClosedGuard: {"reason": _enum(StopReason)},
     Stop: {"reason": _enum(StopReason), "closed": _many(ClosedGuard, tuple)},
     Program: {},
-    Call: {"result_class": _enum(ResultClass)},
+    Call: {"result_class": _enum(ResultClass), "tried_repairs": _TUPLE},
     events.Decided: {"decision": _one(Decision)},
     events.DecisionFailed: {"usage": _one(Usage)},
     events.Returned: {"verdict": _one(Verdict)},
