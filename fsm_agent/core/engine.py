@@ -24,6 +24,7 @@ from fsm_agent.core.work import begin
 # Ends that need no raise: whoever stopped the run, or failed it, may let it go on.
 _MAY_GO_ON = (StopReason.CANCELLED, StopReason.MODEL_ERROR)
 _CALLING = ("call", "gather", "plan")
+_STOPS = frozenset({Cancelled, Stopped})
 
 
 @attrs.frozen(eq=False)
@@ -56,16 +57,15 @@ class Engine:
             run.first_fields = plain_copy(dict(fields))
             run.fields = plain_copy(run.first_fields)
         run.trace.append(("run_started", 0.0, run_id, None))
-        outcome = self._enter(run)
-        if outcome is not None:
-            self._advance(run, outcome)
+        self._walk(run, None)
         return run
 
     def ask(self, run: Run) -> Effect | None:
         """What the run needs now, or None once it is over; asking changes nothing."""
         if run.stop is not None and not run.closing:
             return None
-        return self.setup.works[run.state].ask(self.setup, run)
+        setup = self.setup
+        return setup.asks[run.state](setup, run)
 
     def tell(self, run: Run, event: Event, now: float | None = None) -> None:
         """Fold in what came back; `now` is the time the run has spent so far, in seconds (it never falls).
@@ -76,33 +76,28 @@ class Engine:
             raise WrongEvent(
                 f"run {run.id!r} is over ({run.stop.reason.value}) and was told {type(event).__name__}; resume it first"
             )
-        before, waited, rows = run.spent_s, run.waited_s, len(run.trace)
-        kind = type(event)
-        if kind is Cancelled or kind is Stopped:
+        kind, before, waited, rows = type(event), run.spent_s, run.waited_s, len(run.trace)
+        if kind in _STOPS:
             self._stop_midway(run, event, now)
             if run.unsealed:
                 seal_journal(run)
             return
         if kind is Waited:
-            until = self._waited_for(run)
-            now = until if now is None else now
+            now = self._let_time_pass(run, now)
         elif kind is Started or run.not_before_s > before:
             _refuse_early(run, event)
         if now is not None and now > before:
             run.spent_s = now
-        if kind is Waited:
-            run.waited_s += run.spent_s - before
-            run.trace.append(("waiting", before, run.id, run.spent_s - before))
         setup = self.setup
         try:
-            outcome = setup.works[run.state].tell(setup, run, event)
+            outcome = setup.tells[run.state](setup, run, event)
         except WrongEvent:
             run.spent_s, run.waited_s = before, waited
             del run.trace[rows:]
             raise
         run.journal.append((run.spent_s, event))
         if outcome is not None:
-            self._advance(run, outcome)
+            self._walk(run, outcome)
         elif run.stop is not None:
             # The closing turn took a turn and time of its own, which a raise has to make good too.
             run.stop = with_all_closed(run, setup.table, run.stop)
@@ -151,9 +146,7 @@ class Engine:
         run.stop, run.stopping, run.closed, run.closing_text, run.note = None, None, [], "", ""
         self.setup.machine.rewind(run, stop.state)
         cut_off = self._reopen(run, stop, again)
-        outcome = self._enter(run) if cut_off or not stop.outcome else stop.outcome
-        if outcome is not None:
-            self._advance(run, outcome)
+        self._walk(run, None if cut_off or not stop.outcome else stop.outcome)
 
     def _raised(self, run: Run, raises: Mapping[str, Any] | None) -> Limits:
         try:
@@ -200,28 +193,27 @@ class Engine:
         tool = self.setup.box.get(call.tool)
         return not call.started or (tool is not None and tool.effect in (EffectClass.PURE, EffectClass.IDEMPOTENT))
 
-    def _advance(self, run: Run, outcome: str) -> None:
-        setup = self.setup
-        fire, finals = setup.machine.fire, setup.finals
-        step: str | None = outcome
-        while step is not None:
-            run.came_by = (run.state, step)
+    def _walk(self, run: Run, outcome: str | None) -> None:
+        """Walk the row of an outcome, enter where it leads, and so on until something is asked for; None enters the state at once."""
+        setup, path = self.setup, run.path
+        while True:
+            if outcome is not None:
+                run.came_by = (run.state, outcome)
+                if setup.observers:
+                    self._observe(run, "leave")
+                closed = setup.machine.fire(run, outcome)
+                if closed and run.state in setup.finals:
+                    note_closed(run, closed)
+            state = run.state
+            run.steps += 1
+            if not path or path[-1] != state:
+                path.append(state)
+            run.trace.append(("state_entered", run.spent_s, state, None))
             if setup.observers:
-                self._observe(run, "leave")
-            closed = fire(run, step)
-            if closed and run.state in finals:
-                note_closed(run, closed)
-            step = self._enter(run)
-
-    def _enter(self, run: Run) -> str | None:
-        setup, state, path = self.setup, run.state, run.path
-        run.steps += 1
-        if not path or path[-1] != state:
-            path.append(state)
-        run.trace.append(("state_entered", run.spent_s, state, None))
-        if setup.observers:
-            self._observe(run, "enter")
-        return setup.works[state].enter(setup, run)
+                self._observe(run, "enter")
+            outcome = setup.enters[state](setup, run)
+            if outcome is None:
+                return
 
     def _observe(self, run: Run, when: str) -> None:
         observer = self.setup.observers.get((when, run.state))
@@ -234,11 +226,15 @@ class Engine:
             why = f"on_{when} raised {type(error).__name__}: {short(str(error))[1:-1]}"
             run.trace.append(("observer_failed", run.spent_s, run.state, why))
 
-    def _waited_for(self, run: Run) -> float:
-        effect = self.ask(run)
+    def _let_time_pass(self, run: Run, now: float | None) -> float:
+        """The time after a wait, which is counted as one."""
+        effect, before = self.ask(run), run.spent_s
         if not isinstance(effect, Wait):
             raise WrongEvent(f"run {run.id!r} was told Waited in state {run.state!r} and waits for no time to pass")
-        return effect.until_s
+        after = max(before, effect.until_s if now is None else now)
+        run.waited_s += after - before
+        run.trace.append(("waiting", before, run.id, after - before))
+        return after
 
     def _stop_midway(self, run: Run, event: Event, now: float | None) -> None:
         reason = StopReason.CANCELLED
@@ -259,7 +255,7 @@ class Engine:
                 abandon(run, self.setup.box, call)
         run.stopping, run.note, run.closed = reason, getattr(event, "detail", ""), []
         if "stopped" in self.setup.machine.outcomes(run.state):
-            self._advance(run, "stopped")
+            self._walk(run, "stopped")
         else:
             run.came_by = (run.state, "stopped")
             stop_here(self.setup, run)

@@ -67,6 +67,9 @@ class Setup:
     peeks: bool = False
     runs_programs: bool = False
     works: dict[str, Work] = attrs.field(init=False)
+    enters: dict[str, Callable[[Setup, Run], str | None]] = attrs.field(init=False)
+    asks: dict[str, Callable[[Setup, Run], Effect]] = attrs.field(init=False)
+    tells: dict[str, Callable[[Setup, Run, Event], str | None]] = attrs.field(init=False)
     machine: Machine = attrs.field(init=False)
     allowed: dict[str, frozenset[str] | None] = attrs.field(init=False)
     finals: frozenset[str] = attrs.field(init=False)
@@ -83,6 +86,19 @@ class Setup:
             if state.work not in self.work:
                 raise TableError(f"state {state.name!r} does {state.work!r}, for which no work was given; pass work={{...}}")
         return {state.name: self.work[state.work] for state in self.table.states}
+
+    # What is looked up at every step, by the state that a run is in.
+    @enters.default
+    def _entering(self) -> dict[str, Callable[[Setup, Run], str | None]]:
+        return {state: work.enter for state, work in self.works.items()}
+
+    @asks.default
+    def _asking(self) -> dict[str, Callable[[Setup, Run], Effect]]:
+        return {state: work.ask for state, work in self.works.items()}
+
+    @tells.default
+    def _telling(self) -> dict[str, Callable[[Setup, Run, Event], str | None]]:
+        return {state: work.tell for state, work in self.works.items()}
 
     @machine.default
     def _compile(self) -> Machine:
