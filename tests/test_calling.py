@@ -53,7 +53,7 @@ class Bench:
         self.caller.call(run, effect, context, self.origin, Interrupt(), self)  # type: ignore[arg-type]
 
     def tasks(self, run: Run, effect: CallTools, context: Any = None) -> None:
-        asyncio.run(self.caller.acall(run, effect, context, self.origin, self))  # type: ignore[arg-type]
+        asyncio.run(self.caller.in_loop(run, effect, context, self.origin, self))  # type: ignore[arg-type]
 
 
 def tool(name: str, fn: Callable[..., Any], **fields: Any) -> Tool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Awaitable
 from functools import partial
 from typing import Any
 
@@ -12,7 +11,7 @@ import attrs
 from fsm_agent.core.effects import CallTools
 from fsm_agent.core.engine import Engine
 from fsm_agent.core.events import CallEvent
-from fsm_agent.core.run import Call, Run
+from fsm_agent.core.run import Run
 from fsm_agent.core.tools import Tool
 from fsm_agent.host import perform
 from fsm_agent.host.bodies import PASSES, began, cancelled_by_host, is_async, run_here, run_in_threads
@@ -40,7 +39,14 @@ class Caller:
     def call(self, run: Run, effect: CallTools, context: Any, origin: float, interrupt: Interrupt, watch: Watch | None) -> None:
         """Perform them in threads, or in this one where that is enough; each result is told as it arrives."""
         if self._here and (tool := self._alone(run, effect)) is not None:
-            self._call_here(run, effect.calls, tool, context, origin, watch)
+            job = self.begin(run, effect, tool, context, origin, watch)
+            if job is not None:
+                try:
+                    event = run_here(job)
+                except BaseException:
+                    perform.release(self.host, (job,))
+                    raise
+                self.end(run, job, event, origin)
             return
         jobs: list[Performance] = []
         try:
@@ -48,7 +54,7 @@ class Caller:
             if watch is not None:
                 watch.happened(run)
             if len(jobs) == 1 and jobs[0].seconds is None and self._here:
-                self._told(run, jobs[0], run_here(jobs[0]), origin)
+                self.end(run, jobs[0], run_here(jobs[0]), origin)
             elif jobs:
                 told = partial(self._told_of, run, jobs, origin, watch)
                 run_in_threads(jobs, told, clock=self.host.clock, results=interrupt.results())
@@ -56,14 +62,13 @@ class Caller:
             perform.release(self.host, jobs)
             raise
 
-    def acall(self, run: Run, effect: CallTools, context: Any, origin: float, watch: Watch | None) -> Awaitable[None]:
-        """Perform them beside the tasks of the running event loop; each result is told as it arrives."""
+    def to_await(self, run: Run, effect: CallTools) -> Tool | None:
+        """The tool of a call that its driver begins, awaits in its own task and ends; None where `in_loop` performs them."""
         tool = self._alone(run, effect)
-        if tool is not None and not tool.exclusive and is_async(tool.fn):
-            return self._await_here(run, effect.calls, tool, context, origin, watch)
-        return self._in_loop(run, effect, context, origin, watch)
+        return tool if tool is not None and not tool.exclusive and is_async(tool.fn) else None
 
-    async def _in_loop(self, run: Run, effect: CallTools, context: Any, origin: float, watch: Watch | None) -> None:
+    async def in_loop(self, run: Run, effect: CallTools, context: Any, origin: float, watch: Watch | None) -> None:
+        """Perform them beside the tasks of the running event loop; each result is told as it arrives."""
         jobs: list[Performance] = []
         try:
             self._prepare(run, effect, context, origin, jobs)
@@ -84,49 +89,44 @@ class Caller:
         tool = self.engine.setup.box.get(effect.calls[0].tool)
         return tool if tool is not None and tool.timeout_s is None else None
 
-    def _call_here(
-        self, run: Run, calls: list[Call], tool: Tool, context: Any, origin: float, watch: Watch | None
-    ) -> None:
-        """Perform one call in this thread."""
-        job = perform.before(self.host, run, calls[0], tool)
+    def begin(
+        self, run: Run, effect: CallTools, tool: Tool, context: Any, origin: float, watch: Watch | None
+    ) -> Performance | None:
+        """Begin one call that is performed alone; None where memory or the breaker answered it, or its arguments do not fit."""
+        job = perform.before(self.host, run, effect.calls[0], tool)
         try:
             event = job.event or self._unfit(job, run, context)
             if event is None:
                 if tool.exclusive:
                     job.turn = self.turn
-                self._begin(run, calls, origin, watch)
-                event = run_here(job)
-            self._told(run, job, event, origin)
+                clock = self.host.clock
+                self.engine.begin(run, effect.calls, None if clock is None else clock.now() - origin)
+                if watch is not None:
+                    watch.happened(run)
+                return job
         except BaseException:
             perform.release(self.host, (job,))
             raise
+        self.end(run, job, event, origin)
+        return None
 
-    async def _await_here(
-        self, run: Run, calls: list[Call], tool: Tool, context: Any, origin: float, watch: Watch | None
-    ) -> None:
-        """Perform one call of a coroutine function in the driver's own task."""
-        job = perform.before(self.host, run, calls[0], tool)
+    def failed(self, job: Performance, error: BaseException) -> CallEvent:
+        """The event of a body that raised in its driver's own task; raises what passes through."""
+        if isinstance(error, (*PASSES, GeneratorExit)) or cancelled_by_host(error):
+            perform.release(self.host, (job,))
+            raise error
+        return perform.raised(job.tool, job.call, error, ran=began(job.tool.fn, error))
+
+    def end(self, run: Run, job: Performance, event: CallEvent, origin: float) -> None:
+        """Tell the run what became of a call, and then memory and breaker."""
+        clock = self.host.clock
+        job.event = event
         try:
-            event = job.event or self._unfit(job, run, context)
-            if event is None:
-                self._begin(run, calls, origin, watch)
-                try:
-                    event = perform.returned(tool, job.call, await tool.fn(**job.args))
-                except (*PASSES, GeneratorExit):
-                    raise
-                except BaseException as error:
-                    if cancelled_by_host(error):
-                        raise
-                    event = perform.raised(tool, job.call, error, ran=began(tool.fn, error))
-            self._told(run, job, event, origin)
+            self.engine.tell(run, event, None if clock is None else clock.now() - origin)
+            perform.after(self.host, run, job)
         except BaseException:
             perform.release(self.host, (job,))
             raise
-
-    def _begin(self, run: Run, calls: list[Call], origin: float, watch: Watch | None) -> None:
-        self.engine.begin(run, calls, self._now(origin))
-        if watch is not None:
-            watch.happened(run)
 
     def _unfit(self, job: Performance, run: Run, context: Any) -> CallEvent | None:
         """Give a job the arguments of its body; an event where they cannot be made."""
@@ -159,7 +159,7 @@ class Caller:
                 if event is None:
                     continue
                 jobs.pop()
-            self._told(run, job, event, origin)
+            self.end(run, job, event, origin)
             told = True
         if told and jobs:
             perform.release(host, [job for job in jobs if job.call.ok is not None])
@@ -170,14 +170,9 @@ class Caller:
     def _told_of(
         self, run: Run, jobs: list[Performance], origin: float, watch: Watch | None, position: int, event: CallEvent
     ) -> None:
-        self._told(run, jobs[position], event, origin)
+        self.end(run, jobs[position], event, origin)
         if watch is not None:
             watch.happened(run)
-
-    def _told(self, run: Run, performance: Performance, event: CallEvent, origin: float) -> None:
-        performance.event = event
-        self.engine.tell(run, event, self._now(origin))
-        perform.after(self.host, run, performance)
 
     def _now(self, origin: float) -> float | None:
         return None if self.host.clock is None else self.host.clock.now() - origin

@@ -15,7 +15,7 @@ import attrs
 from fsm_agent.core.effects import CallTools, Check, Decide, Effect, Pause, RunProgram, Wait
 from fsm_agent.core.engine import Engine
 from fsm_agent.core.errors import RunBusy, RunError
-from fsm_agent.core.events import Cancelled, Checked, Event, Lost, Paused, Stopped
+from fsm_agent.core.events import CallEvent, Cancelled, Checked, Event, Lost, Paused, Stopped
 from fsm_agent.core.run import Call, Run
 from fsm_agent.host import perform
 from fsm_agent.host.answering import Answerer
@@ -161,7 +161,15 @@ class Driver:
                 if phase < 0 and kind in _OF_A_TURN:
                     phase = len(run.calls)
                 if kind is CallTools:
-                    await caller.acall(run, effect, context, origin, watch)  # type: ignore[arg-type]
+                    if (tool := caller.to_await(run, effect)) is None:  # type: ignore[arg-type]
+                        await caller.in_loop(run, effect, context, origin, watch)  # type: ignore[arg-type]
+                    elif (job := caller.begin(run, effect, tool, context, origin, watch)) is not None:  # type: ignore[arg-type]
+                        # Awaited here and no deeper: each frame would be kept by each of many runs that wait.
+                        try:
+                            word: CallEvent = perform.returned(tool, job.call, await tool.fn(**job.args))
+                        except BaseException as error:
+                            word = caller.failed(job, error)
+                        caller.end(run, job, word, origin)
                 elif kind is RunProgram:
                     event = await asyncio.to_thread(self._program, run, effect)  # type: ignore[arg-type]
                     engine.tell(run, event, None if clock is None else clock.now() - origin)
