@@ -1,4 +1,4 @@
-"""For tests of hosts: deciders and clocks by script, paths walked from the table, expectations, and scenario files."""
+"""For tests of hosts: deciders and clocks by script, paths walked from the table, edges that no test walked, and scenario files."""
 
 from __future__ import annotations
 
@@ -12,9 +12,20 @@ from fsm_agent.core.answers import Answer
 from fsm_agent.core.effects import Compose, Decide
 from fsm_agent.core.run import Run
 from fsm_agent.core.table import Row, Table
+from fsm_agent.edges import Edges, recorded_edges
 from fsm_agent.host.clock import ScriptedClock
 
-__all__ = ["ScriptEnded", "ScriptedClock", "ScriptedDecider", "expect_path", "paths", "run_scenario", "scenario_files"]
+__all__ = [
+    "Edges",
+    "ScriptEnded",
+    "ScriptedClock",
+    "ScriptedDecider",
+    "expect_path",
+    "paths",
+    "recorded_edges",
+    "run_scenario",
+    "scenario_files",
+]
 
 
 class ScriptEnded(AssertionError):

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from fsm_agent.cli.app import run
+from fsm_agent.core.agent_table import AGENT
 
 GOOD: dict[str, Any] = {
     "id": "good",
@@ -106,3 +107,11 @@ def test_what_json_cannot_hold_is_told_in_words(tmp_path: Path, capsys: pytest.C
     lines = capsys.readouterr().out.splitlines()
     assert all(json.loads(line)["holds"] for line in lines[2:])
     assert len(lines) == 4
+
+
+def test_the_edges_that_no_file_walked_are_told_when_asked_for(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["scenario", str(folder), "--edges"]) == 0
+    err = capsys.readouterr().err.splitlines()
+    assert err[:2] == ["3 of 3 hold", f"machine 'agent': 3 of {len(AGENT.rows)} edges walked"]
+    never = [str(row) for row in AGENT.rows if row.outcome not in ("ready", "proposed", "passed")]
+    assert err[2:] == [f"  never: {row}" for row in never]

@@ -28,6 +28,7 @@ from fsm_agent.core.autogpt_table import AUTOGPT
 from fsm_agent.core.errors import BuildError, TableError
 from fsm_agent.core.guards import Opaque
 from fsm_agent.core.table import Row, State, Table
+from fsm_agent.drawing import identifiers
 from fsm_agent.host import breaker
 from fsm_agent.lab.tables import DESK, NAIVE
 
@@ -87,7 +88,7 @@ def read_mermaid(text: str) -> Read:
     for line in lines:
         line = line.strip()
         assert not line.endswith(":"), line
-        if line.startswith("%%") or line == "direction TB":
+        if line.startswith(("%%", "classDef ", "class ")) or line == "direction TB":
             continue
         if found := re.fullmatch(r'state "([^"]*)" as (\w+)', line, re.ASCII):
             read.labels[found[2]] = plain(found[1])
@@ -115,14 +116,14 @@ def read_dot(text: str) -> Read:
     read = Read()
     for line in text.splitlines():
         line = line.strip()
-        if found := re.fullmatch(r"(\w+) \[label=<<table [^>]*>(.*)</table>>(, peripheries=2.*)?\]", line, re.ASCII):
+        if found := re.fullmatch(r"(\w+) \[label=<<table [^>]*>(.*)</table>>((?:, peripheries=2)?)[^>]*?\]", line, re.ASCII):
             cells = [re.sub(r"</?(?:b|font)(?: [^>]*)?>", "", cell) for cell in re.findall(r"<tr><td>(.*?)</td></tr>", found[2])]
             first, *rest = [html.unescape(cell.replace("<br/>", "\n")) for cell in cells]
             read.labels[found[1]], read.bodies[found[1]] = first, " ".join(rest)
             read.ends += [found[1]] if found[3] else []
         elif found := re.fullmatch(r"_start -> (\w+)", line, re.ASCII):
             read.starts.append(found[1])
-        elif found := re.fullmatch(r'(\w+) -> (\w+)(?: \[(?:label="((?:[^"\\]|\\.)*)")?[^"]*\])?', line, re.ASCII):
+        elif found := re.fullmatch(r'(\w+) -> (\w+)(?: \[(?:label="((?:[^"\\]|\\.)*)")?.*\])?', line, re.ASCII):
             assert (found[1], found[2]) not in read.arrows
             parts = re.split(r"(?<!\\)(?:\\\\)*\\n", found[3]) if found[3] else []
             read.arrows[found[1], found[2]] = [html.unescape(re.sub(r"\\(.)", r"\1", part)).strip() for part in parts]
@@ -318,12 +319,12 @@ def test_an_outcome_and_a_guard_of_any_name_are_shown_as_they_are(language: str,
 
 @given(st.lists(st.text(min_size=1, max_size=8), min_size=1, max_size=8))
 def test_any_names_get_identifiers_of_their_own(names: list[str]) -> None:
-    ids = diagrams.identifiers(names)
+    ids = identifiers(names)
 
     assert list(ids) == list(dict.fromkeys(names))
     assert len({id.lower() for id in ids.values()}) == len(ids)
     assert all(re.fullmatch(r"[A-Za-z][A-Za-z0-9_]*", id) for id in ids.values())
-    assert ids == diagrams.identifiers(names)
+    assert ids == identifiers(names)
 
 
 @given(st.lists(st.text(min_size=1), min_size=1, max_size=6, unique=True).filter(lambda names: "fin" not in names))
@@ -333,7 +334,7 @@ def test_any_names_can_be_read_back(names: list[str]) -> None:
 
 
 def test_a_plain_name_is_its_own_identifier() -> None:
-    assert diagrams.identifiers(["gather", "half_open", "Übergang"]) == {
+    assert identifiers(["gather", "half_open", "Übergang"]) == {
         "gather": "gather",
         "half_open": "half_open",
         "Übergang": "Ubergang",
@@ -341,7 +342,7 @@ def test_a_plain_name_is_its_own_identifier() -> None:
 
 
 def test_names_that_clean_to_one_word_stay_apart() -> None:
-    assert list(diagrams.identifiers(["a b", "a_b", "a-b", "a_b_2"]).values()) == ["a_b", "a_b_2", "a_b_3", "a_b_2_2"]
+    assert list(identifiers(["a b", "a_b", "a-b", "a_b_2"]).values()) == ["a_b", "a_b_2", "a_b_3", "a_b_2_2"]
 
 
 # ---- arrows

@@ -90,7 +90,7 @@ def test_decisions_that_fail_guards_that_close_and_resumes_have_lines_too() -> N
     assert stop is not None
     hand.engine.resume(hand.run, stop.raise_to)
     hand.tell(Cancelled())
-    assert told(hand, "resumed") == [("run", None)]
+    assert told(hand, "resumed") == [("run", "gather")]
     assert told(hand, "answer") == [("model_empty", None), ("cancelled", None)]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 from pathlib import Path
 
 import click
@@ -14,8 +15,9 @@ from fsm_agent.cli.exits import OK, SOME_FAILED, WRONG
 @click.argument("places", metavar="FILE_OR_FOLDER...", nargs=-1, required=True)
 @click.option("--mode", type=click.Choice(["sync", "async"]), help="Run each in this mode only.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON lines.")
+@click.option("--edges", "with_edges", is_flag=True, help="Say which edges of the machines none of the files walked (stderr).")
 @click.option("-q", "--quiet", is_flag=True, help="Print only what fails, and no summary.")
-def command(places: tuple[str, ...], mode: str | None, as_json: bool, quiet: bool) -> int:
+def command(places: tuple[str, ...], mode: str | None, as_json: bool, with_edges: bool, quiet: bool) -> int:
     """Run scenario files (JSON or TOML), and those in folders, however deep.
 
     A file scripts the model, the tools, the people and the clock, and says
@@ -28,6 +30,20 @@ def command(places: tuple[str, ...], mode: str | None, as_json: bool, quiet: boo
       fsm-agent scenario tests/scenarios
       fsm-agent scenario bug-report.json --mode async --json
     """
+    from fsm_agent.edges import recorded_edges
+
+    with recorded_edges() if with_edges else nullcontext() as edges:
+        held, ran, unread = _run_all(places, mode, as_json, quiet)
+    if not quiet:
+        bad = f"; {unread} could not be read" if unread else ""
+        click.echo(f"{held} of {ran} hold{bad}", err=True)
+    for said in edges.report() if edges is not None else ():
+        click.echo(said, err=True)
+    return WRONG if unread else OK if held == ran else SOME_FAILED
+
+
+def _run_all(places: tuple[str, ...], mode: str | None, as_json: bool, quiet: bool) -> tuple[int, int, int]:
+    """How many held, ran, and could not be read; each has its line by then."""
     from fsm_agent.scenario.reading import ScenarioError, files_in, read_file
     from fsm_agent.scenario.runner import run_scenario
     from fsm_agent.scenario.telling import line, report
@@ -53,10 +69,7 @@ def command(places: tuple[str, ...], mode: str | None, as_json: bool, quiet: boo
                 ran, held = ran + 1, held + verdict.holds
                 if not (quiet and verdict.holds):
                     click.echo(report(verdict) if as_json else line(verdict))
-    if not quiet:
-        bad = f"; {unread} could not be read" if unread else ""
-        click.echo(f"{held} of {ran} hold{bad}", err=True)
-    return WRONG if unread else OK if held == ran else SOME_FAILED
+    return held, ran, unread
 
 
 def _unreadable(path: Path, error: Exception, as_json: bool) -> None:

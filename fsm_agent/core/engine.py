@@ -140,7 +140,7 @@ class Engine:
             return
         run.journal.append((run.spent_s, Resumed(limits, run.limits, again)))
         run.limits = limits
-        run.trace.append(("resumed", run.spent_s, run.id, None))
+        run.trace.append(("resumed", run.spent_s, run.id, stop.state))
         run.resumed += 1
         run.failed_requests = 0
         run.stop, run.stopping, run.closed, run.closing_text, run.note = None, None, [], "", ""
@@ -196,19 +196,25 @@ class Engine:
     def _walk(self, run: Run, outcome: str | None) -> None:
         """Walk the row of an outcome, enter where it leads, and so on until something is asked for; None enters the state at once."""
         setup, path = self.setup, run.path
+        # The row walked, as `walked` reads it: each row passed over has one closed guard, so their number tells which of its outcome.
+        by: str | None = None
         while True:
             if outcome is not None:
                 run.came_by = (run.state, outcome)
                 if setup.observers:
                     self._observe(run, "leave")
                 closed = setup.machine.fire(run, outcome)
-                if closed and run.state in setup.finals:
-                    note_closed(run, closed)
+                if closed:
+                    by = f"{outcome}#{len(closed) + 1}"
+                    if run.state in setup.finals:
+                        note_closed(run, closed)
+                else:
+                    by = outcome
             state = run.state
             run.steps += 1
             if not path or path[-1] != state:
                 path.append(state)
-            run.trace.append(("state_entered", run.spent_s, state, None))
+            run.trace.append(("state_entered", run.spent_s, state, by))
             if setup.observers:
                 self._observe(run, "enter")
             outcome = setup.enters[state](setup, run)

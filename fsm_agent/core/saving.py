@@ -38,13 +38,22 @@ def load(text: object, setup: Setup) -> Run:
 
     Raises SavedRunError when the text is no saved run, comes from another machine, or waits for a tool that is not there.
     """
+    run = read(text)
+    _check(run, setup)
+    return run
+
+
+def read(text: object) -> Run:
+    """The run that a text holds, to be looked at and not to be driven: nobody asked whether its machine and tools are there.
+
+    Raises SavedRunError when the text is no saved run.
+    """
     saved = loads(text, "saved run")
     if not isinstance(saved, dict) or saved.get("format") != FORMAT:
         raise SavedRunError(f"the text is no saved run; a saved run is an object whose format is {FORMAT!r}")
     if type(saved.get("version")) is not int or saved["version"] != VERSION:
         raise SavedRunError(f"the saved run has version {short(saved.get('version'), 40)}; this library reads version {VERSION}")
     run: Run = _record_in(Run, saved.get("run"), "run")
-    _check(run, setup)
     return run
 
 
