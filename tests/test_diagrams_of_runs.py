@@ -23,7 +23,6 @@ from fsm_agent.host.clock import ScriptedClock
 from fsm_agent.lab.tables import DESK
 from fsm_agent.testing import ScriptedDecider
 
-
 TIMES = "\u00d7"
 
 
