@@ -128,17 +128,15 @@ def _record_out(record: Any, where: str) -> dict[str, Any]:
 def _record_in(kind: Any, saved: Any, where: str) -> Any:
     if not isinstance(saved, dict):
         raise SavedRunError(f"{where}: expected an object, got {short(saved, 60)}")
-    fields = {field.name: field for field in attrs.fields(kind) if field.name not in _LEFT_OUT}
-    if wrong := set(saved) ^ set(fields):
-        key = min(wrong, key=short)
+    fields = _fields(kind)
+    if saved.keys() != fields.keys():
+        key = min(saved.keys() ^ fields.keys(), key=short)
         raise SavedRunError(f"{where}: {'unknown' if key in saved else 'missing'} key {short(key, 60)}")
-    shapes = _SHAPES[kind]
-    hints = _hints(kind)
     made: dict[str, Any] = {}
-    for name in fields:
-        value = shapes.get(name, _PLAIN)[1](saved[name], f"{where}/{name}")
-        if name in hints and not _fits(hints[name], value):
-            raise SavedRunError(f"{where}/{name}: expected {_said(hints[name])}, got {short(value, 60)}")
+    for name, (read, hint) in fields.items():
+        value = read(saved[name], f"{where}/{name}")
+        if not _fits(hint, value):
+            raise SavedRunError(f"{where}/{name}: expected {_said(hint)}, got {short(value, 60)}")
         made[name] = value
     try:
         return kind(**made)
@@ -162,16 +160,22 @@ _AS_SAID: Mapping[type[Any], frozenset[str]] = {
 
 
 @cache
-def _hints(kind: Any) -> Mapping[str, Any]:
-    """The types of a record's fields that are checked when a text is read."""
-    said = _AS_SAID.get(kind, frozenset())
-    return {name: hint for name, hint in get_type_hints(kind).items() if name not in said}
+def _fields(kind: Any) -> Mapping[str, tuple[Callable[[Any, str], Any], Any]]:
+    """How each field of a record is read, and the type that is then checked; Any for what is kept as it was said."""
+    said, hints, shapes = _AS_SAID.get(kind, frozenset()), get_type_hints(kind), _SHAPES[kind]
+    names = [field.name for field in attrs.fields(kind) if field.name not in _LEFT_OUT]
+    return {name: (shapes.get(name, _PLAIN)[1], Any if name in said else hints[name]) for name in names}
+
+
+@cache
+def _parts(hint: Any) -> tuple[Any, tuple[Any, ...]]:
+    return get_origin(hint), get_args(hint)
 
 
 def _fits(hint: Any, value: Any) -> bool:
     if hint is Any:
         return True
-    origin, parts = get_origin(hint), get_args(hint)
+    origin, parts = _parts(hint)
     if origin is None:
         # No counter and no time is NaN or infinite, and with one that is a guard might never close.
         return type(value) is hint if hint is not float else type(value) is int or (type(value) is float and isfinite(value))
