@@ -485,12 +485,27 @@ def may_hold(path: tuple[Any, ...], old: Any, value: Any) -> bool:
 OTHERS: list[Any] = [None, True, -1, 1.5, "x", [], [1], {}, {"$float": "nan"}, {"$tuple": []}, {"$dict": [1, 2]}, {"$bytes": ""}]
 
 
-@pytest.mark.parametrize("name", SAVED)
-def test_a_value_of_another_type_is_refused_with_its_place(name: str) -> None:
+def _places_to_change() -> dict[str, list[tuple[Any, ...]]]:
+    """The places of each saved run: all of its own fields, and of those within its records each once for each type found there.
+
+    A record is read the same whichever run holds it, so what an earlier run showed of it is not shown again.
+    """
+    found: dict[str, list[tuple[Any, ...]]] = {}
+    seen: set[tuple[Any, ...]] = set()
+    for name, (_, run) in SAVED.items():
+        text = save(run)
+        kinds = {path: (general(path), type(at(json.loads(text), path))) for path in one_of_each(text)}
+        found[name] = [path for path, kind in kinds.items() if len(path) < 3 or kind not in seen]
+        seen.update(kinds.values())
+    return found
+
+
+@pytest.mark.parametrize(("name", "paths"), _places_to_change().items(), ids=SAVED)
+def test_a_value_of_another_type_is_refused_with_its_place(name: str, paths: list[tuple[Any, ...]]) -> None:
     setup, run = SAVED[name]
     text = save(run)
     refused = 0
-    for path in one_of_each(text):
+    for path in paths:
         old = at(json.loads(text), path)
         for value in OTHERS:
             if type(value) is type(old):
