@@ -35,19 +35,22 @@ class Ways(NamedTuple):
         return ask
 
 
-def ways(sync_client: Any, async_client: Any, model: Any, path: str = "") -> Ways:
+def a_client(sdk: Any, name: str, server: ModelServer, *, later: bool, path: str = "") -> Any:
+    """A client of an SDK, sync or async, that never reads the certificates of the world: most of the time of a test would go there."""
+    kind, http = ("Async" + name, sdk.DefaultAsyncHttpxClient) if later else (name, sdk.DefaultHttpxClient)
+    return getattr(sdk, kind)(base_url=f"{server.url}{path}", api_key="x", max_retries=0, http_client=http(verify=False))
+
+
+def ways(sdk: Any, name: str, model: Any, path: str = "") -> Ways:
     """The ways to ask one kind of model through its SDK's clients."""
 
-    def told(server: ModelServer) -> dict[str, Any]:
-        return {"base_url": f"{server.url}{path}", "api_key": "x", "max_retries": 0}
-
     def sync_reply(server: ModelServer, request: ModelRequest = ASKED, **options: Any) -> Any:
-        with sync_client(**told(server)) as own:
+        with a_client(sdk, name, server, later=False, path=path) as own:
             return model(own, "m", **options).reply(request)
 
     def async_reply(server: ModelServer, request: ModelRequest = ASKED, **options: Any) -> Any:
         async def ask() -> Any:
-            async with async_client(**told(server)) as own:
+            async with a_client(sdk, name, server, later=True, path=path) as own:
                 return await model(own, "m", **options).reply(request)
 
         return asyncio.run(ask())

@@ -20,7 +20,7 @@ from fsm_agent.host.model import FailureKind, ModelFailed, ModelRequest
 from fsm_agent.models.anthropic_messages import AnthropicMessages
 
 USER, ASSISTANT, TOOL, SYSTEM = Role.USER, Role.ASSISTANT, Role.TOOL, Role.SYSTEM
-WAYS = ways(anthropic.Anthropic, anthropic.AsyncAnthropic, AnthropicMessages)
+WAYS = ways(anthropic, "Anthropic", AnthropicMessages)
 each_way, each_stream, each_whole = WAYS
 sync_reply = WAYS.sync
 

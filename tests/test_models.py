@@ -12,6 +12,7 @@ import pytest
 from model_server import Fails, ModelServer
 from model_server import server as server
 from model_speech import Said
+from model_ways import a_client
 
 from fsm_agent import Agent, Limits
 from fsm_agent.models.anthropic_messages import AnthropicMessages
@@ -31,10 +32,8 @@ def add(a: int, b: int) -> int:
 
 def model(kind: Any, server: ModelServer, *, later: bool) -> Any:
     """A provider around its SDK's client, and that client."""
-    sdk = anthropic if kind is AnthropicMessages else openai
-    path = "" if sdk is anthropic else "/v1"
-    client = getattr(sdk, ("Async" if later else "") + ("Anthropic" if sdk is anthropic else "OpenAI"))
-    own = client(base_url=f"{server.url}{path}", api_key="x", max_retries=0)
+    which = (anthropic, "Anthropic") if kind is AnthropicMessages else (openai, "OpenAI")
+    own = a_client(*which, server, later=later, path="" if kind is AnthropicMessages else "/v1")
     return kind(own, "m"), own
 
 

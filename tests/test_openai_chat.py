@@ -21,7 +21,7 @@ from fsm_agent.models.openai_chat import OpenAIChat
 
 USER, ASSISTANT, TOOL, SYSTEM = Role.USER, Role.ASSISTANT, Role.TOOL, Role.SYSTEM
 
-WAYS = ways(openai.OpenAI, openai.AsyncOpenAI, OpenAIChat, "/v1")
+WAYS = ways(openai, "OpenAI", OpenAIChat, "/v1")
 each_way, each_stream, each_whole = WAYS
 sync_reply = WAYS.sync
 

@@ -20,7 +20,7 @@ from fsm_agent.host.model import FailureKind, ModelFailed, ModelRequest
 from fsm_agent.models.openai_responses import OpenAIResponses
 
 USER, ASSISTANT, TOOL, SYSTEM = Role.USER, Role.ASSISTANT, Role.TOOL, Role.SYSTEM
-WAYS = ways(openai.OpenAI, openai.AsyncOpenAI, OpenAIResponses, "/v1")
+WAYS = ways(openai, "OpenAI", OpenAIResponses, "/v1")
 each_way, each_stream, each_whole = WAYS
 sync_reply = WAYS.sync
 CALL = ToolCall("add", '{"a": 1}', id="c1")
