@@ -65,7 +65,7 @@ def read_value(tool: Tool, value: Any, verdict: Verdict | None = None, explain: 
                 return _judged(Reading(False, None, f"result:{name}", f"the post-condition {name!r} does not hold"), verdict)
     if verdict is not None:
         return _judged(Reading(True, storable(value)), verdict)
-    return Reading(True, storable(value), result_class=class_of(tool, value))
+    return Reading(True, storable(value), "", "", EMPTY if not tool.empty_ok and says_nothing(value) else OK)
 
 
 def read_again(tool: Tool, value: Any, verdict: Verdict | None, fault: str) -> Reading:

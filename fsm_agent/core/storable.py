@@ -82,11 +82,10 @@ def own_args(args: Any) -> Any:
     """Return a copy of arguments that shares no container with them; a dict of leaves is copied at once. Never raises."""
     if type(args) is not dict:
         return plain_copy(args)
-    own = args.copy()
-    for name, value in args.items():
+    for value in args.values():
         if type(value) not in LEAVES:
-            own[name] = plain_copy(value)
-    return own
+            return {name: plain_copy(value) for name, value in args.items()}
+    return args.copy()
 
 
 class NotSmall(Exception):

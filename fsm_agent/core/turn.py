@@ -110,23 +110,31 @@ def settle(run: Run, box: Toolbox, event: CallEvent, explain: bool = True) -> Ca
     else:
         return None
     call.started = False
-    kind = type(event)
+    tool, kind = box.get(call.tool), type(event)
+    reading: Reading | None
     if kind is Returned or kind is Raised:
-        _settle_body(run, box.get(call.tool), call, event, explain)
+        reading = _read_body(run, tool, call, event, explain)
     elif isinstance(event, Reused):
         call.reused = True
-        _finish(run, call, _remembered(box.get(call.tool), event))
+        reading = _remembered(tool, event)
     elif isinstance(event, CircuitOpen):
-        _finish(run, call, Reading(False, None, "refused:circuit_open", f"a probe may run in {event.retry_after_s:g} s"))
+        reading = Reading(False, None, "refused:circuit_open", f"a probe may run in {event.retry_after_s:g} s")
     elif isinstance(event, Lost):
-        _lose(run, box.get(call.tool), call)
+        reading = _lost(run, tool, call)
     else:
         assert isinstance(event, Skipped)
-        _finish(run, call, Reading(False, storable(event.value), f"skipped:{event.why}"))
+        reading = Reading(False, storable(event.value), f"skipped:{event.why}")
+    if reading is not None:
+        call.ok, call.value, call.error, call.detail = reading.ok, reading.value, reading.error, reading.detail
+        call.result_class = reading.result_class
+        if reading.error:
+            run.errors.append(reading.error)
+        run.trace.append(("call_reused" if call.reused else "call_finished", run.spent_s, call.id, reading.error))
     return call
 
 
-def _settle_body(run: Run, tool: Tool | None, call: Call, event: CallEvent, explain: bool) -> None:
+def _read_body(run: Run, tool: Tool | None, call: Call, event: CallEvent, explain: bool) -> Reading | None:
+    """How the outcome of a body is to be read; None where the call is tried again."""
     ran = True
     if tool is not None and tool.secret:
         _keep_secrets(tool, call, event)
@@ -148,8 +156,8 @@ def _settle_body(run: Run, tool: Tool | None, call: Call, event: CallEvent, expl
             # A body that could not begin is a try as well, or one that never can would be tried for ever.
             made = call.body_runs if ran else max(call.body_runs, call.tries)
             if _waits(run, tool, call, reading, made):
-                return
-    _finish(run, call, reading)
+                return None
+    return reading
 
 
 def _keep_secrets(tool: Tool, call: Call, event: CallEvent) -> None:
@@ -160,11 +168,11 @@ def _keep_secrets(tool: Tool, call: Call, event: CallEvent) -> None:
         event.verdict = attrs.evolve(event.verdict, reason=redacted(event.verdict.reason, tool.secret, call.args))
 
 
-def _lose(run: Run, tool: Tool | None, call: Call) -> None:
+def _lost(run: Run, tool: Tool | None, call: Call) -> Reading | None:
     if tool is not None and tool.effect in (EffectClass.PURE, EffectClass.IDEMPOTENT):
         run.trace.append(("call_retried", run.spent_s, call.id, "lost"))
-        return
-    _finish(run, call, Reading(False, None, "unknown_outcome", "the body was begun and its driver is gone"))
+        return None
+    return Reading(False, None, "unknown_outcome", "the body was begun and its driver is gone")
 
 
 def _returned(tool: Tool | None, event: Returned, explain: bool) -> Reading:
@@ -195,14 +203,6 @@ def _raised(tool: Tool | None, event: Raised) -> Reading:
         detail = f"{event.error}: {event.message}".rstrip(": ")
         return Reading(False, None, "unknown_outcome", detail, FATAL if fatal else None)
     return read_raised(tool, event.error, event.message, event.verdict)
-
-
-def _finish(run: Run, call: Call, reading: Reading) -> None:
-    call.ok, call.value, call.error, call.detail = reading.ok, reading.value, reading.error, reading.detail
-    call.result_class = reading.result_class
-    if reading.error:
-        run.errors.append(reading.error)
-    run.trace.append(("call_reused" if call.reused else "call_finished", run.spent_s, call.id, reading.error))
 
 
 def _waits(run: Run, tool: Tool, call: Call, reading: Reading, made: int) -> bool:

@@ -43,6 +43,8 @@ class Answerer:
 
     def answer(self, run: Run, effect: Effect, interrupt: Interrupt, watch: Watch | None) -> Event:
         """The event of what was answered, in this thread."""
+        if self._here and watch is None and type(effect) is Decide:
+            return self._decided(run, effect, watch)
         if isinstance(effect, Wait):
             clock = self.host.clock
             if clock is None or type(clock) is SystemClock:
@@ -53,9 +55,8 @@ class Answerer:
             return Waited()
         ear = None if watch is None else _listen(run, effect, watch)
         try:
-            if type(effect) is Decide and self._here:
-                proposal = self.decide(effect)  # type: ignore[misc]
-                return Decided(proposal if type(proposal) is Decision else as_decision(at_once(proposal)))
+            if self._here and type(effect) is Decide:
+                return self._decided(run, effect, watch)
             seconds = self._seconds(run, effect)
             if seconds is None or not self._is_model(effect):
                 return event_of_answer(effect, at_once(self._asked(effect)))
@@ -86,6 +87,14 @@ class Answerer:
         finally:
             if ear is not None:
                 ear.closed = True
+
+    def _decided(self, run: Run, effect: Decide, watch: Watch | None) -> Event:
+        """The event of a plain function's decision, which keeps its own time."""
+        try:
+            proposal = self.decide(effect)  # type: ignore[misc]
+            return Decided(proposal if type(proposal) is Decision else as_decision(at_once(proposal)))
+        except BaseException as error:
+            return self._failed(run, effect, error, watch)
 
     def _at_once(self, effect: Effect) -> Any:
         return at_once(self._asked(effect))

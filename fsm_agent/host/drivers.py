@@ -200,6 +200,7 @@ class Driver:
                 raise
             self._cut_off(run, watch, "the run was cancelled")
         finally:
+            interrupt.over()
             self._over(run, interrupt)
 
     def _recover(self, run: Run) -> None:
@@ -217,7 +218,6 @@ class Driver:
             watch.happened(run)
 
     def _over(self, run: Run, interrupt: Interrupt) -> None:
-        interrupt.over()
         run.interrupt, run.heard = None, len(run.trace)
         if interrupt.asked and not run.done:
             # Whoever cancelled it saw it driven, and it only paused.

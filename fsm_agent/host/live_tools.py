@@ -18,13 +18,14 @@ _ALL = frozenset({"fn", "args", "returns"})
 
 @attrs.frozen
 class _Made:
-    """A tool with what it was made of; `rest` is None where nothing but the three commonest keys counts."""
+    """A tool with what it was made of; `plain` says of a dict that nothing but the three commonest keys counts."""
 
     entry: Any
     fn: Any
     args: Any
     returns: Any
     size: int
+    plain: bool
     rest: Any
     tool: Tool | None
 
@@ -45,6 +46,12 @@ class LiveTools:
         if type(name) is not str:
             return None
         entry, made = self._entries.get(name), self._made.get(name)
+        if made is not None and made.plain and made.entry is entry and len(entry) == 3:
+            try:
+                if entry["fn"] is made.fn and entry["args"] is made.args and entry["returns"] is made.returns:
+                    return made.tool
+            except KeyError:
+                pass
         if type(entry) is not dict and not isinstance(entry, Mapping):
             return None
         get = entry.get
@@ -59,8 +66,8 @@ class LiveTools:
             and (made.rest is None or _same(made.rest, entry))
         ):
             return made.tool
-        tool = _tool_of(name, entry)
-        self._made[name] = _Made(entry, fn, args, returns, len(entry), _rest(entry), tool)
+        tool, rest = _tool_of(name, entry), _rest(entry)
+        self._made[name] = _Made(entry, fn, args, returns, len(entry), type(entry) is dict and rest is None, rest, tool)
         return tool
 
     def names(self) -> Collection[str]:

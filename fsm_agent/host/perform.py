@@ -94,7 +94,7 @@ def _memory_key(tool: Tool, call: Call) -> str:
     args = call.args
     if tool.defaults and tool.args is not None and isinstance(args, Mapping):
         args = tool.args.with_defaults(args)
-    return call_key(tool.name, key_args(args, tool.identity))
+    return call_key(tool.name, args if tool.identity is None else key_args(args, tool.identity))
 
 
 def arguments(tool: Tool, call: Call, run: Run, left_s: float | None, context: Any) -> dict[str, Any]:
@@ -154,19 +154,19 @@ def late(call: Call, seconds: float, *, ran: bool) -> CallEvent:
 
 def after(host: Host, run: Run, performance: Performance) -> None:
     """Let memory and breaker know how the call ended, once the run has read its result."""
-    call, tool, event = performance.call, performance.tool, performance.event
-    kind = type(event)
+    call, kind = performance.call, type(performance.event)
     if not (kind is Returned or kind is Raised):
         return
     if performance.ticket is not None and host.breakers is not None:
-        _report(host, performance, call, event)
-    if call.ok is None:
+        _report(host, performance, call, performance.event)
+    memory = host.memory
+    if memory is None or call.ok is None:
         return
-    if call.ok and tool.effect is not PURE and host.memory is not None:
+    if performance.key:
+        _remember(host, run, performance)
+    elif call.ok and performance.tool.effect is not PURE:
         # What was read before may have changed with this effect.
-        host.memory.forget(run.scope or run.id)
-    elif performance.key and host.memory is not None:
-        _remember(host, run, performance, tool)
+        memory.forget(run.scope or run.id)
 
 
 def release(host: Host, performances: Iterable[Performance]) -> None:
@@ -187,15 +187,17 @@ def _report(host: Host, performance: Performance, call: Call, event: CallEvent |
         host.breakers.succeed(name, ticket, now)
 
 
-def _remember(host: Host, run: Run, performance: Performance, tool: Tool) -> None:
-    call, memory = performance.call, host.memory
+def _remember(host: Host, run: Run, performance: Performance) -> None:
+    call, tool, memory = performance.call, performance.tool, host.memory
     assert memory is not None
-    ttl = tool.cache_ttl_s if tool.cache_ttl_s is not None else host.ttl_s
-    negative = tool.negative_ttl_s if tool.negative_ttl_s is not None else host.negative_ttl_s
-    if call.ok and ttl and says_success(performance.event):
-        memory.put(performance.key, performance.scope, _kept(host, run, call, ttl))
-    elif not call.ok and negative and call.result_class not in RETRYABLE:
-        memory.put(performance.key, performance.scope, _kept(host, run, call, negative))
+    if call.ok:
+        ttl = tool.cache_ttl_s if tool.cache_ttl_s is not None else host.ttl_s
+        if ttl and says_success(performance.event):
+            memory.put(performance.key, performance.scope, _kept(host, run, call, ttl))
+    else:
+        negative = tool.negative_ttl_s if tool.negative_ttl_s is not None else host.negative_ttl_s
+        if negative and call.result_class not in RETRYABLE:
+            memory.put(performance.key, performance.scope, _kept(host, run, call, negative))
 
 
 def says_success(event: CallEvent | None) -> bool:
@@ -219,10 +221,11 @@ def _kept(host: Host, run: Run, call: Call, ttl: float) -> Remembered:
 
 
 def _remembers(host: Host, tool: Tool) -> bool:
-    if tool.cache_ttl_s == 0 or (tool.polling and tool.cache_ttl_s is None):
+    ttl = tool.cache_ttl_s
+    if ttl is None:
         # Whoever polls wants to know how it is now.
-        return False
-    return bool(tool.cache_ttl_s or tool.negative_ttl_s or host.ttl_s or host.negative_ttl_s)
+        return not tool.polling and bool(host.ttl_s or tool.negative_ttl_s or host.negative_ttl_s)
+    return ttl > 0
 
 
 def _classified(tool: Tool, outcome: Outcome) -> Verdict | None:
