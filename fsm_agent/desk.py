@@ -177,7 +177,7 @@ class ToolDesk:
 
         Its keys are ok, answer, rows, errors, fixes, attempts, calls, tool_runs.
         """
-        last = run.last
+        last = run.calls[-1] if run.calls else None
         ok = last is not None and bool(last.ok)
         errors = run.errors if run.errors or ok else [run.note.removeprefix("OrderFault: ") or "stopped"]
         rows: list[Any] = []

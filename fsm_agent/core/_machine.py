@@ -16,7 +16,7 @@ from transitions.core import EventData as _EventData
 from transitions.core import Transition as _Transition
 
 from fsm_agent.core.errors import NoRow
-from fsm_agent.core.guards import Guard
+from fsm_agent.core.guards import Guard, Opaque
 from fsm_agent.core.run import Run
 from fsm_agent.core.table import Table
 
@@ -41,9 +41,9 @@ def _condition(guard: Guard) -> _Check:
 
 
 class _LeanTransition(_Transition):
-    """A transition that knows the guards which its conditions stand for."""
+    """A transition that knows the guards which its conditions stand for, each with what is called to ask it."""
 
-    guards: tuple[Guard, ...] = ()
+    guards: tuple[tuple[Guard, Callable[[Run], Any]], ...] = ()
 
 
 class _LeanEvent(_Event):
@@ -52,9 +52,9 @@ class _LeanEvent(_Event):
     def trigger(self, model: Any, closed: list[Guard] | None = None) -> bool:
         """Move a run along its first open row; `closed` takes the guards that were closed in the rows before it."""
         for row in self.transitions.get(model.state, ()):
-            for guard in row.guards:  # type: ignore[attr-defined]
+            for guard, test in row.guards:  # type: ignore[attr-defined]
                 try:
-                    if guard(model):
+                    if test(model):
                         continue
                 except Exception:
                     pass
@@ -101,7 +101,8 @@ class Machine:
             )
             if not stock:
                 made = self._machine.events[_trigger(row.outcome)].transitions[row.source][-1]
-                cast(_LeanTransition, made).guards = row.guards
+                tests = [(guard, guard.test if type(guard) is Opaque else guard) for guard in row.guards]
+                cast(_LeanTransition, made).guards = tuple(tests)
         self._events = {row.outcome: self._machine.events[_trigger(row.outcome)] for row in table.rows}
         self._triggers = {outcome: event.trigger for outcome, event in self._events.items()}
 

@@ -15,16 +15,16 @@ from typing import Any, Protocol, runtime_checkable
 import attrs
 
 from fsm_agent.core.rule_schema import fields_schema
-from fsm_agent.core.rules import Rule, required
-from fsm_agent.core.table_faults import argument_fault, argument_faults, result_fault, result_faults, says_empty
-from fsm_agent.core.table_plans import (
-    ArgumentsPlan,
-    ResultPlan,
-    arguments_plan,
-    planned_fault,
-    planned_reason,
-    result_plan,
+from fsm_agent.core.rules import Rule, first_kind, fits, required
+from fsm_agent.core.table_faults import (
+    argument_fault,
+    argument_faults,
+    missing_or_extra,
+    result_fault,
+    result_faults,
+    says_empty,
 )
+from fsm_agent.core.table_plans import ArgumentsPlan, ResultPlan, arguments_plan, planned_reason, result_plan
 from fsm_agent.core.values import Fault
 
 
@@ -106,14 +106,29 @@ class TableArguments:
     def first_fault(self, args: object) -> str:
         """See `argument_fault`."""
         spec, plan = self.spec, self._plan
-        if type(args) is dict and type(spec) is dict:
-            try:
-                if plan is None or plan.like != spec or plan.order != [*spec]:
-                    plan = self._plan = arguments_plan(spec)
-                return planned_fault(plan, spec, args)
-            except Exception:  # an odd table or value: looked at more closely
-                pass
-        return argument_fault(spec, args)
+        if type(args) is not dict or type(spec) is not dict:
+            return argument_fault(spec, args)
+        try:
+            if plan is None or plan.like != spec or plan.order != [*spec]:
+                plan = self._plan = arguments_plan(spec)
+            rows = plan.rows
+            if args.keys() != plan.like.keys():
+                if amiss := missing_or_extra(spec, args):
+                    return amiss
+                rows = [row for row in rows if row[0] in args]
+            for name, kind, options, low, high in rows:
+                one = args[name]
+                if type(one) is not kind:
+                    if not fits(spec[name], one):
+                        return f"{first_kind(spec[name], one, (name,))}:{name}"
+                elif options is not None:
+                    if one not in options:
+                        return f"allowed:{name}"
+                elif (low is not None and not one >= low) or (high is not None and not one <= high):
+                    return f"range:{name}"
+        except Exception:  # an odd table or value: looked at more closely
+            return argument_fault(spec, args)
+        return ""
 
     def faults(self, args: object) -> tuple[Fault, ...]:
         """See `argument_faults`."""

@@ -15,10 +15,11 @@ def stop_here(setup: Setup, run: Run) -> None:
     if run.open_calls:
         _settle_unbegun(run)
         fold(run, setup.box)
-    run.stop = explain(run, setup.table)
-    run.closing = bool(run.stop.closed) and _closing_turn(setup, run)
-    if not run.closing:
-        finish(run, run.stop.reason)
+    stop = run.stop = explain(run, setup.table)
+    if stop.closed and _closing_turn(setup, run):
+        run.closing = True
+    else:
+        finish(run, stop.reason)
 
 
 def _settle_unbegun(run: Run) -> None:

@@ -12,6 +12,7 @@ from fsm_agent.core.effects import Effect, Wait
 from fsm_agent.core.ending import abandon, finish, stop_here
 from fsm_agent.core.errors import CannotResume, LimitsError, TableError, WrongEvent
 from fsm_agent.core.events import Cancelled, Decided, DecisionFailed, Event, Resumed, Started, Stopped, Waited
+from fsm_agent.core.guards import Guard
 from fsm_agent.core.limits import Limits
 from fsm_agent.core.plain import plain_copy, short
 from fsm_agent.core.redact import seal_journal
@@ -108,9 +109,7 @@ class Engine:
         """Note that the bodies of these open calls may run from now on; the same as telling Started, without its checks."""
         if now is not None and now > run.spent_s:
             run.spent_s = now
-        begin(run, calls)
-        ids = (calls[0].id,) if len(calls) == 1 else tuple([call.id for call in calls])
-        run.journal.append((run.spent_s, Started(ids)))
+        run.journal.append((run.spent_s, Started(begin(run, calls))))
 
     def resume(self, run: Run, raises: Mapping[str, Any] | None = None, *, again: bool = True) -> None:
         """Let a stopped or paused run go on where it stopped, with the limits named raised.
@@ -196,14 +195,15 @@ class Engine:
     def _walk(self, run: Run, outcome: str | None) -> None:
         """Walk the row of an outcome, enter where it leads, and so on until something is asked for; None enters the state at once."""
         setup, path = self.setup, run.path
+        fire, observers, enters = setup.machine.fire, setup.observers, setup.enters
         # The row walked, as `walked` reads it: each row passed over has one closed guard, so their number tells which of its outcome.
         by: str | None = None
         while True:
             if outcome is not None:
                 run.came_by = (run.state, outcome)
-                if setup.observers:
+                if observers:
                     self._observe(run, "leave")
-                closed = setup.machine.fire(run, outcome)
+                closed = fire(run, outcome)
                 if closed:
                     by = f"{outcome}#{len(closed) + 1}"
                     if run.state in setup.finals:
@@ -215,9 +215,9 @@ class Engine:
             if not path or path[-1] != state:
                 path.append(state)
             run.trace.append(("state_entered", run.spent_s, state, by))
-            if setup.observers:
+            if observers:
                 self._observe(run, "enter")
-            outcome = setup.enters[state](setup, run)
+            outcome = enters[state](setup, run)
             if outcome is None:
                 return
 

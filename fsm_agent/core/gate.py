@@ -53,23 +53,18 @@ def admit_turn(
     the host's hooks; with `peeks` those are that would be held anyway, for memory and breakers come before people.
     """
     calls = run.open_calls
-    if len(calls) == 1:
-        call = calls[0]
-        if call.ok is None and not call.admitted:
-            _admit(run, call, box, allowed, policy, 0, checks, peeks)
-        return
     admitted = 0
     for call in calls:
         admitted += call.admitted
     for call in calls:
         if call.ok is None and not call.admitted:
-            _admit(run, call, box, allowed, policy, admitted, checks, peeks)
+            admit(run, call, box, allowed, policy, admitted, checks, peeks)
             admitted += call.admitted
     if admitted > 1 and not run.held:
         share(run, box)
 
 
-def _admit(
+def admit(
     run: Run,
     call: Call,
     box: Toolbox,
@@ -79,6 +74,7 @@ def _admit(
     checks: bool,
     peeks: bool,
 ) -> None:
+    """Pass one open call through the gate; see `admit_turn`. `admitted_before` are the calls of its turn that passed already."""
     call.tries += 1
     if run.closed:
         refuse(run, call, f"skipped:{run.closed[0].reason.value}", "the run is stopping")
@@ -119,8 +115,7 @@ def _admit(
         _close(run, "time_left", "deadline_s", until, run.spent_s, StopReason.DEADLINE)
         refuse(run, call, "skipped:deadline", "the time for calls is used up")
         return
-    watches = limits.max_same_call is not None or limits.dedup_window is not None
-    if watches and _repeats(run, call, tool, policy):
+    if (limits.max_same_call is not None or limits.dedup_window is not None) and _repeats(run, call, tool, policy):
         refuse(run, call, "refused:duplicate", "the same call was made before and is not run again")
         return
     call.admitted = True

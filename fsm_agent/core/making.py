@@ -7,7 +7,6 @@ every call that is most of the cost.
 from __future__ import annotations
 
 from collections.abc import Callable
-from threading import Lock
 from typing import Any, TypeVar
 
 import attrs
@@ -15,42 +14,43 @@ import attrs
 T = TypeVar("T")
 _LITERALS = (type(None), bool, int, float, str)
 _FACTORIES = {list: "[]", dict: "{}"}
-_MAKING = Lock()
+
+
+class Later:
+    """Base of a record with slots some of whose containers are made when they are first read."""
+
+    __slots__ = ("later",)
+    later: dict[str, Any]
 
 
 class MadeWhenRead:
-    """A slot whose container is made when it is first read, since most records never hold anything there."""
+    """A container that is made when it is first read, since most records never hold anything there."""
 
-    __slots__ = ("_get", "_make", "_set")
+    __slots__ = ("_make", "_name")
 
-    def __init__(self, slot: Any, make: Callable[[], Any]) -> None:
-        self._get, self._set, self._make = slot.__get__, slot.__set__, make
+    def __init__(self, name: str, make: Callable[[], Any]) -> None:
+        self._name, self._make = name, make
 
     def __get__(self, record: Any, kind: type[Any] | None = None) -> Any:
         if record is None:
             return self
-        try:
-            return self._get(record, kind)
-        except AttributeError:
-            pass
-        with _MAKING:
-            # Another thread may have made it in the meantime, and put something into it.
-            try:
-                return self._get(record, kind)
-            except AttributeError:
-                made = self._make()
-                self._set(record, made)
-                return made
+        later = record.later
+        found = later.get(self._name)
+        # In one step: of several threads that read it first, each gets the same.
+        return later.setdefault(self._name, self._make()) if found is None else found
 
     def __set__(self, record: Any, value: Any) -> None:
-        self._set(record, value)
+        try:
+            record.later[self._name] = value
+        except AttributeError:  # the record is being made
+            record.later = {self._name: value}
 
 
-def made_when_read(kind: type[Any], *names: str) -> None:
-    """Let these fields of a record with slots be empty until they are read; each needs a factory."""
-    for field in attrs.fields(kind):
+def made_when_read(kind: type[Later], *names: str) -> None:
+    """Let these fields of a record be empty until they are read; each needs a factory."""
+    for field in attrs.fields(kind):  # type: ignore[arg-type]
         if field.name in names:
-            setattr(kind, field.name, MadeWhenRead(vars(kind)[field.name], field.default.factory))
+            setattr(kind, field.name, MadeWhenRead(field.name, field.default.factory))
 
 
 def maker(kind: type[T], *given: str) -> Callable[..., T]:
@@ -76,6 +76,8 @@ def maker(kind: type[T], *given: str) -> Callable[..., T]:
             values[name], names[f"_{name}"] = f"_{name}", default
     if "__slots__" in vars(kind):
         lines = [f" made.{name} = {value}" for name, value in values.items()]
+        if issubclass(kind, Later):
+            lines.append(" made.later = {}")
     else:
         # A frozen record without slots has all of its fields in one dict.
         lines = [f" _set(made, '__dict__', {{{', '.join(f'{name!r}: {value}' for name, value in values.items())}}})"]

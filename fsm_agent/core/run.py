@@ -7,7 +7,7 @@ from typing import Any
 import attrs
 
 from fsm_agent.core.limits import Limits
-from fsm_agent.core.making import made_when_read, maker
+from fsm_agent.core.making import Later, made_when_read, maker
 from fsm_agent.core.short_text import short
 from fsm_agent.core.values import Decision, Judgement, ResultClass, StopReason
 
@@ -125,7 +125,7 @@ def _figure(value: Any) -> str:
 
 
 @attrs.define(kw_only=True)
-class Run:
+class Run(Later):
     """Everything one run knows; only the engine writes it, only the machine moves its `state`.
 
     Counters only rise. Times are seconds spent; a run holds no instant of any clock, so it can be saved at any step and go

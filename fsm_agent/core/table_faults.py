@@ -36,12 +36,8 @@ def argument_fault(spec: Mapping[str, Rule] | None, args: object) -> str:
             return "type:args"
         if spec is None:
             return ""
-        for name, rule in spec.items():
-            if name not in args and required(rule):
-                return f"missing:{name}"
-        for key in args:
-            if key not in spec:
-                return f"extra:{key_name(key)}"
+        if amiss := missing_or_extra(spec, args):
+            return amiss
         for name, rule in spec.items():
             if name in args and not fits(rule, args[name]):
                 return f"{first_kind(rule, args[name], (name,))}:{name}"
@@ -49,6 +45,17 @@ def argument_fault(spec: Mapping[str, Rule] | None, args: object) -> str:
         pass
     found = _broken_arguments(spec, args)
     return _argument_reason(found[0]) if found else ""
+
+
+def missing_or_extra(spec: Mapping[str, Rule], args: Mapping[str, Any]) -> str:
+    """The first argument that is missing, else the first that the table does not know, else an empty text; may raise."""
+    for name, rule in spec.items():
+        if name not in args and required(rule):
+            return f"missing:{name}"
+    for key in args:
+        if key not in spec:
+            return f"extra:{key_name(key)}"
+    return ""
 
 
 def argument_faults(spec: Mapping[str, Rule] | None, args: object) -> tuple[Fault, ...]:

@@ -6,13 +6,11 @@ are still equal. Rows hold what nearly every table is made of; for the rest, and
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import attrs
 
-from fsm_agent.core.json_kinds import key_name
-from fsm_agent.core.rules import Rule, first_kind, fits, is_rule, required
+from fsm_agent.core.rules import is_rule
 from fsm_agent.core.storable import SMALL, small_copy
 
 _KINDS = {"str": str, "int": int, "float": float, "bool": bool, "list": list, "object": dict, "null": type(None)}
@@ -46,31 +44,6 @@ def arguments_plan(spec: Any) -> ArgumentsPlan:
     """Lay out a table of arguments; raises where it holds what cannot be copied and compared."""
     like = _copied(spec)
     return ArgumentsPlan(like, [*like], [_argument_row(name, rule) for name, rule in like.items()])
-
-
-def planned_fault(plan: ArgumentsPlan, spec: Mapping[str, Rule], args: dict[str, Any]) -> str:
-    """The first reason why arguments break the table of a plan, or an empty text; raises what an odd rule or value raises."""
-    rows = plan.rows
-    if args.keys() != plan.like.keys():
-        for name, rule in spec.items():
-            if name not in args and required(rule):
-                return f"missing:{name}"
-        for key in args:
-            if key not in spec:
-                return f"extra:{key_name(key)}"
-        rows = [row for row in rows if row[0] in args]
-    for name, kind, options, low, high in rows:
-        one = args[name]
-        if type(one) is not kind:
-            rule = spec[name]
-            if not fits(rule, one):
-                return f"{first_kind(rule, one, (name,))}:{name}"
-        elif options is not None:
-            if one not in options:
-                return f"allowed:{name}"
-        elif (low is not None and not one >= low) or (high is not None and not one <= high):
-            return f"range:{name}"
-    return ""
 
 
 def result_plan(spec: Any) -> ResultPlan:

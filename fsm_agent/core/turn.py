@@ -139,7 +139,14 @@ def _read_body(run: Run, tool: Tool | None, call: Call, event: CallEvent, explai
     if tool is not None and tool.secret:
         _keep_secrets(tool, call, event)
     if type(event) is Returned:
-        reading = _returned(tool, event, explain)
+        if tool is None:
+            reading = Reading(True, storable(event.value))
+        elif event.fault is None:
+            reading = read_value(tool, event.value, event.verdict, explain)
+            # The journal keeps what the run keeps: a plain value, and how the one that the body returned was read.
+            event.value, event.fault = reading.value if reading.ok else storable(event.value), reading.error
+        else:
+            reading = read_again(tool, event.value, event.verdict, event.fault)
     else:
         assert isinstance(event, Raised)
         ran = event.ran
@@ -173,17 +180,6 @@ def _lost(run: Run, tool: Tool | None, call: Call) -> Reading | None:
         run.trace.append(("call_retried", run.spent_s, call.id, "lost"))
         return None
     return Reading(False, None, "unknown_outcome", "the body was begun and its driver is gone")
-
-
-def _returned(tool: Tool | None, event: Returned, explain: bool) -> Reading:
-    if tool is None:
-        return Reading(True, storable(event.value))
-    if event.fault is None:
-        reading = read_value(tool, event.value, event.verdict, explain)
-        # The journal keeps what the run keeps: a plain value, and how the one that the body returned was read.
-        event.value, event.fault = reading.value if reading.ok else storable(event.value), reading.error
-        return reading
-    return read_again(tool, event.value, event.verdict, event.fault)
 
 
 def _remembered(tool: Tool | None, event: Reused) -> Reading:
@@ -280,7 +276,7 @@ def fold(run: Run, box: Toolbox) -> str:
         run.held, run.paused = 0, False
     limits = run.limits
     watches = limits.max_same_observation is not None or limits.max_stale_turns is not None
-    new_fact = watched = failed = stale_class = False
+    new_fact = watched = failed = stale_class = planned = False
     fatal: Call | None = None
     for call in calls:
         error = call.error
@@ -293,6 +289,8 @@ def fold(run: Run, box: Toolbox) -> str:
                 run.tool_errors += error != "result:empty" and not (call.counted or call.leader)
         if call.secret:
             seal_call(run, call)
+        if call.repair is not None:
+            planned = True
         if call.counted:
             continue
         call.counted = True
@@ -313,8 +311,7 @@ def fold(run: Run, box: Toolbox) -> str:
             if call.ok and not call.leader:
                 new_fact = _observe(run, call, tool) or new_fact
     run.calls += calls
-    if run.repair_due:
-        run.repair_due = any(call.repair is not None for call in calls)
+    run.repair_due = run.repair_due and planned
     if watched and limits.max_stale_turns is not None:
         run.stale_turns = 0 if new_fact else run.stale_turns + 1
     if fatal is not None:

@@ -5,7 +5,7 @@ Work never moves a run. It reports an outcome, and the table decides.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 import attrs
@@ -31,7 +31,7 @@ from fsm_agent.core.events import (
     Started,
     Waited,
 )
-from fsm_agent.core.gate import admit_turn, allowed_now, refuse
+from fsm_agent.core.gate import admit, admit_turn, allowed_now, refuse
 from fsm_agent.core.guards import time_left
 from fsm_agent.core.holding import ask_held, is_people_event, may_settle, release, tell_held
 from fsm_agent.core.normalizing import Normalize
@@ -98,7 +98,11 @@ class CallOnly:
     """Pass the open calls through the gate, run those that were admitted, and fold their results."""
 
     def enter(self, setup: Setup, run: Run) -> str | None:
-        admit_turn(run, setup.box, setup.allowed[run.state], setup.policy, setup.checks, setup.peeks)
+        calls = run.open_calls
+        if len(calls) != 1:
+            admit_turn(run, setup.box, setup.allowed[run.state], setup.policy, setup.checks, setup.peeks)
+        elif (call := calls[0]).ok is None and not call.admitted:
+            admit(run, call, setup.box, setup.allowed[run.state], setup.policy, 0, setup.checks, setup.peeks)
         return self._after(setup, run)
 
     def ask(self, setup: Setup, run: Run) -> Effect:
@@ -273,11 +277,12 @@ class Verify:
         return "insufficient"
 
 
-def begin(run: Run, calls: Iterable[Call]) -> None:
-    """Note that the bodies of these calls may run from now on: what comes of one that gives no result is not known."""
+def begin(run: Run, calls: Sequence[Call]) -> tuple[str, ...]:
+    """Note that the bodies of these calls may run from now on: what comes of one that gives no result is not known; their ids."""
     for call in calls:
         call.started = True
         run.trace.append(("call_started", run.spent_s, call.id, call.tool))
+    return (calls[0].id,) if len(calls) == 1 else tuple([call.id for call in calls])
 
 
 def skip_late(run: Run) -> None:

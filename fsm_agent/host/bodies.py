@@ -75,17 +75,15 @@ def cancelled_by_host(error: BaseException) -> bool:
 
 def run_here(job: Performance, clock: Clock | None = None) -> CallEvent:
     """Run a body in the caller's thread, without a time limit; a coroutine runs in a thread with a loop of its own."""
-    if job.turn is None:
-        return _here(job)
-    take_turn(job.turn, turns_of(clock))
-    try:
-        return _here(job)
-    finally:
-        give_turn_back(job.turn)
-
-
-def _here(job: Performance) -> CallEvent:
-    tool = job.tool
+    turn, tool = job.turn, job.tool
+    if turn is not None:
+        take_turn(turn, turns_of(clock))
+        job.turn = None
+        try:
+            return run_here(job, clock)
+        finally:
+            job.turn = turn
+            give_turn_back(turn)
     try:
         value = tool.fn(**job.args)
     except PASSES:

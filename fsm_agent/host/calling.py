@@ -95,8 +95,8 @@ class Caller:
         """Begin one call that is performed alone; None where memory or the breaker answered it, or its arguments do not fit."""
         job = perform.before(self.host, run, effect.calls[0], tool)
         try:
-            event = job.event or self._unfit(job, run, context)
-            if event is None:
+            event = job.event
+            if event is None and (event := self._unfit(job, run, context)) is None:
                 if tool.exclusive:
                     job.turn = self.turn
                 clock = self.host.clock

@@ -60,8 +60,8 @@ def before(host: Host, run: Run, call: Call, tool: Tool) -> Performance:
     """Consult memory and breaker; the performance has its event already when one of them answers for the body."""
     performance = Performance(call, tool)
     memory = host.memory
-    if memory is not None and tool.effect is PURE and _remembers(host, tool):
-        key = performance.key = _memory_key(tool, call)
+    if memory is not None and (key := _memory_key(host, tool, call)):
+        performance.key = key
         scope = performance.scope = run.scope or run.id
         known = memory.get(key, scope, 0.0 if host.clock is None else host.clock.wall())
         if known is not None:
@@ -78,8 +78,8 @@ def before(host: Host, run: Run, call: Call, tool: Tool) -> Performance:
 
 def peek(host: Host, run: Run, call: Call, tool: Tool) -> CallEvent | None:
     """What memory or an open circuit says of a call that a person or a client would be asked about, or None; nothing changes."""
-    if host.memory is not None and tool.effect is PURE and _remembers(host, tool):
-        known = host.memory.get(_memory_key(tool, call), run.scope or run.id, _wall(host))
+    if host.memory is not None and (key := _memory_key(host, tool, call)):
+        known = host.memory.get(key, run.scope or run.id, _wall(host))
         if known is not None:
             return Reused(call.id, known.value, known.error, known.detail)
     if host.breakers is not None and tool.breaker is not None:
@@ -89,8 +89,14 @@ def peek(host: Host, run: Run, call: Call, tool: Tool) -> CallEvent | None:
     return None
 
 
-def _memory_key(tool: Tool, call: Call) -> str:
-    """The key that a result is remembered under: defaults filled in, and unicode as it is."""
+def _memory_key(host: Host, tool: Tool, call: Call) -> str:
+    """The key that a result is remembered under, defaults filled in and unicode as it is; empty where it is not remembered."""
+    ttl = tool.cache_ttl_s
+    if tool.effect is not PURE or ttl == 0:
+        return ""
+    # Whoever polls wants to know how it is now.
+    if ttl is None and (tool.polling or not (host.ttl_s or tool.negative_ttl_s or host.negative_ttl_s)):
+        return ""
     args = call.args
     if tool.defaults and tool.args is not None and isinstance(args, Mapping):
         args = tool.args.with_defaults(args)
@@ -155,7 +161,7 @@ def late(call: Call, seconds: float, *, ran: bool) -> CallEvent:
 def after(host: Host, run: Run, performance: Performance) -> None:
     """Let memory and breaker know how the call ended, once the run has read its result."""
     call, kind = performance.call, type(performance.event)
-    if not (kind is Returned or kind is Raised):
+    if kind is not Returned and kind is not Raised:
         return
     if performance.ticket is not None and host.breakers is not None:
         _report(host, performance, call, performance.event)
@@ -218,14 +224,6 @@ def _kept(host: Host, run: Run, call: Call, ttl: float) -> Remembered:
         run_id=run.id,
         tool=call.tool,
     )
-
-
-def _remembers(host: Host, tool: Tool) -> bool:
-    ttl = tool.cache_ttl_s
-    if ttl is None:
-        # Whoever polls wants to know how it is now.
-        return not tool.polling and bool(host.ttl_s or tool.negative_ttl_s or host.negative_ttl_s)
-    return ttl > 0
 
 
 def _classified(tool: Tool, outcome: Outcome) -> Verdict | None:
