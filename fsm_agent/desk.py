@@ -156,7 +156,11 @@ class ToolDesk:
             names = self._box.argument_names(tool)
             if names is None:
                 names = self._box.argument_names(self.default_tool) or ()
-            return tool, {name: order[name] for name in names if name in order}
+            args = {}
+            for name in names:
+                if name in order:
+                    args[name] = order[name]
+            return tool, args
         except Exception as error:
             raise OrderFault("args:type:order") from error
 

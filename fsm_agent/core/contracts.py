@@ -19,10 +19,10 @@ from fsm_agent.core.rules import Rule, first_kind, fits, required
 from fsm_agent.core.table_faults import (
     argument_fault,
     argument_faults,
+    empty_lists,
     missing_or_extra,
     result_fault,
     result_faults,
-    says_empty,
 )
 from fsm_agent.core.table_plans import ArgumentsPlan, ResultPlan, arguments_plan, planned_reason, result_plan
 from fsm_agent.core.values import Fault
@@ -170,7 +170,10 @@ class TableResult:
                     plan = self._plan = result_plan(spec)
                 reason = planned_reason(plan, value)
                 if reason is not None:
-                    return "empty" if not self.empty_ok and says_empty(plan.lists, spec, value) else reason
+                    for name in plan.lists:
+                        if value[name]:
+                            return reason
+                    return "empty" if plan.lists and not self.empty_ok and empty_lists(spec, value) else reason
             except Exception:  # an odd table or value: looked at more closely
                 pass
         return result_fault(spec, value, self.empty_ok)

@@ -108,7 +108,7 @@ def result_fault(spec: Mapping[str, Rule] | None, value: object, empty_ok: bool 
         return ""
     try:
         if fields_fit(spec, value):
-            return "" if empty_ok or not _empty_lists(spec, value) else "empty"
+            return "" if empty_ok or not empty_lists(spec, value) else "empty"
     except Exception:  # what raised, or takes a closer look, is told apart below
         pass
     reasons = {_result_reason(one) for one in broken_fields(spec, value)}
@@ -159,7 +159,7 @@ def _nothing_found(rule: Rule, value: Any) -> list[Broken]:
     try:
         fields = rule.get("fields")
         if fields is not None and isinstance(value, dict):
-            return [("length", (name,), {"min_len": 1}, []) for name in _empty_lists(fields, value)]
+            return [("length", (name,), {"min_len": 1}, []) for name in empty_lists(fields, value)]
         if value == [] and isinstance(value, list) and _declares_list(rule) and rule.get("min_len") != 0:
             return [("length", (), {"min_len": 1}, [])]
     except Exception:  # an unreadable rule has been told as a fault of its own
@@ -172,15 +172,8 @@ def _declares_list(rule: Rule) -> bool:
     return wanted == "list" or (isinstance(wanted, list | tuple) and "list" in wanted)
 
 
-def says_empty(lists: list[str], spec: Mapping[str, Rule], value: dict[str, Any]) -> bool:
-    """True when all of these lists of a value are empty, and one of them may not be."""
-    for name in lists:
-        if value[name]:
-            return False
-    return bool(lists) and bool(_empty_lists(spec, value))
-
-
-def _empty_lists(fields: Mapping[str, Rule], value: Any) -> list[str]:
+def empty_lists(fields: Mapping[str, Rule], value: Any) -> list[str]:
+    """The lists of a value that are empty and may not be, where all of its lists are."""
     empty: list[str] = []
     for name, rule in fields.items():
         one = value.get(name)

@@ -52,9 +52,6 @@ def next_batch(run: Run, box: Toolbox) -> list[Call]:
         if made.ok is None:
             return [made] if made.not_before_s <= run.spent_s else []
         return [call for call in run.open_calls if call.id == run.program.call_id]
-    if len(run.open_calls) == 1:
-        only = run.open_calls[0]
-        return [only] if only.ok is None and only.not_before_s <= run.spent_s else []
     batch: list[Call] = []
     exclusive = waiting = False
     most = run.limits.max_parallel

@@ -108,7 +108,11 @@ class CallOnly:
     def ask(self, setup: Setup, run: Run) -> Effect:
         if run.held:
             return ask_held(run)
-        batch = next_batch(run, setup.box)
+        calls = run.open_calls
+        if len(calls) == 1 and run.program is None:
+            batch = [only] if (only := calls[0]).ok is None and only.not_before_s <= run.spent_s else []
+        else:
+            batch = next_batch(run, setup.box)
         if setup.runs_programs and len(batch) == 1 and is_program(setup.box, batch[0]):
             return program_step(run, batch[0])
         return CallTools(run, batch) if batch else Wait(run, waits_until(run, setup.box))

@@ -27,7 +27,7 @@ class Answerer:
     """Asks the host's decider, verifier, closer and performers.
 
     A model is waited for no longer than the run has time; a plain function of the host's is called in the driver's own thread and
-    keeps its own time.
+    keeps its own time (`here` says that the decider is one).
     """
 
     host: Host
@@ -35,16 +35,14 @@ class Answerer:
     verify: Verifier | None
     close: Closer | None
     performers: Mapping[type[Any], Performer]
-    _here: bool = attrs.field(init=False)
+    here: bool = attrs.field(init=False)
 
-    @_here.default
+    @here.default
     def _decides_here(self) -> bool:
         return not getattr(self.decide, "is_model", False)
 
     def answer(self, run: Run, effect: Effect, interrupt: Interrupt, watch: Watch | None) -> Event:
         """The event of what was answered, in this thread."""
-        if self._here and watch is None and type(effect) is Decide:
-            return self._decided(run, effect, watch)
         if isinstance(effect, Wait):
             clock = self.host.clock
             if clock is None or type(clock) is SystemClock:
@@ -55,8 +53,8 @@ class Answerer:
             return Waited()
         ear = None if watch is None else _listen(run, effect, watch)
         try:
-            if self._here and type(effect) is Decide:
-                return self._decided(run, effect, watch)
+            if self.here and type(effect) is Decide:
+                return self.decided(run, effect, watch)
             seconds = self._seconds(run, effect)
             if seconds is None or not self._is_model(effect):
                 return event_of_answer(effect, at_once(self._asked(effect)))
@@ -88,8 +86,8 @@ class Answerer:
             if ear is not None:
                 ear.closed = True
 
-    def _decided(self, run: Run, effect: Decide, watch: Watch | None) -> Event:
-        """The event of a plain function's decision, which keeps its own time."""
+    def decided(self, run: Run, effect: Decide, watch: Watch | None) -> Event:
+        """The event of a plain function's decision."""
         try:
             proposal = self.decide(effect)  # type: ignore[misc]
             return Decided(proposal if type(proposal) is Decision else as_decision(at_once(proposal)))

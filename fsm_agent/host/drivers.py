@@ -86,8 +86,8 @@ class Driver:
             raise RunError(f"{self._needs_loop} is a coroutine function; {ONLY_ASYNC}")
         if self.decide is None:
             raise RunError(_BY_HAND)
-        engine, clock, caller = self.engine, self.host.clock, self._caller
-        ask, tell = engine.ask, engine.tell
+        engine, clock, caller, answerer = self.engine, self.host.clock, self._caller, self._answerer
+        ask, tell, decides_here = engine.ask, engine.tell, answerer.here and watch is None
         take(run)
         interrupt = run.interrupt = Interrupt()
         phase = unseen_calls(run) if self.guide.looks else -1
@@ -116,7 +116,11 @@ class Driver:
                     stop = resolve(self._between(run, effect, phase, context)) if self.guide.looks else None
                     phase = -1
                     if stop is None:
-                        event: Event = self._answerer.answer(run, effect, interrupt, watch)
+                        event: Event
+                        if decides_here and kind is Decide:
+                            event = answerer.decided(run, effect, None)  # type: ignore[arg-type]
+                        else:
+                            event = answerer.answer(run, effect, interrupt, watch)
                         now = None if clock is None else clock.now() - origin
                         # A wait that has ended was long enough, whatever the clock says, or there is none.
                         tell(run, event, max(now or 0.0, effect.until_s) if kind is Wait else now)  # type: ignore[union-attr]
