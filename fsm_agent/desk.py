@@ -183,7 +183,9 @@ class ToolDesk:
         """
         last = run.calls[-1] if run.calls else None
         ok = last is not None and bool(last.ok)
-        errors = run.errors if run.errors or ok else [run.note.removeprefix("OrderFault: ") or "stopped"]
+        errors = run.errors
+        if not errors and not ok:
+            errors = [run.note.removeprefix("OrderFault: ") or "stopped"]
         rows: list[Any] = []
         if last is not None and ok:
             rows = rows_of(last.value)

@@ -200,7 +200,8 @@ class Engine:
         by: str | None = None
         while True:
             if outcome is not None:
-                run.came_by = (run.state, outcome)
+                came_by = run.state, outcome
+                run.came_by = setup.ways.setdefault(came_by, came_by)
                 if observers:
                     self._observe(run, "leave")
                 closed = fire(run, outcome)

@@ -74,7 +74,11 @@ def maker(kind: type[T], *given: str) -> Callable[..., T]:
             values[name] = repr(default)
         else:
             values[name], names[f"_{name}"] = f"_{name}", default
-    if "__slots__" in vars(kind):
+    if "__slots__" in vars(kind) and kind.__setattr__ is not object.__setattr__:
+        # A frozen record takes its fields through its slots alone.
+        names |= {f"_set_{name}": vars(kind)[name].__set__ for name in values}
+        lines = [f" _set_{name}(made, {value})" for name, value in values.items()]
+    elif "__slots__" in vars(kind):
         lines = [f" made.{name} = {value}" for name, value in values.items()]
         if issubclass(kind, Later):
             lines.append(" made.later = {}")

@@ -241,7 +241,7 @@ class Run(Later):
 
 
 # Most runs never count these, and of many runs that wait at once the containers would be what costs most.
-made_when_read(Run, "requests", "window", "observations", "empties", "facts", "fields", "first_fields")
+made_when_read(Run, "requests", "window", "observations", "empties", "facts", "fields", "first_fields", "errors", "fixes")
 
 # What the engine makes at every run and every call; the fields are those that it knows then, in this order.
 new_run = maker(Run, "id", "request", "given", "state", "limits", "machine", "scope", "seed", "redecide")

@@ -76,6 +76,7 @@ class Setup:
     mends: bool = attrs.field(init=False)
     observers: dict[tuple[str, str], Observer] = attrs.field(init=False)
     hash: str = attrs.field(init=False)
+    ways: dict[tuple[str, str], tuple[str, str]] = attrs.field(init=False, factory=dict)
     _bounded: dict[int, Limits] = attrs.field(init=False, factory=dict)
 
     @works.default

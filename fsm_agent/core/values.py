@@ -109,8 +109,7 @@ class Verdict:
     retry_after_s: float | None = None
 
 
-# Frozen records without slots are made three times as fast as those with; these are made at every turn.
-@attrs.frozen(slots=False)
+@attrs.frozen
 class ToolCall:
     """One call that a decision asks for; `args` may be text that still has to be decoded."""
 
@@ -131,7 +130,7 @@ class Usage:
     cost: float = 0.0
 
 
-@attrs.frozen(kw_only=True, slots=False)
+@attrs.frozen(kw_only=True)
 class Decision:
     """What to do next: call tools, or give a final answer (text, citations, at most one question to the user).
 

@@ -168,9 +168,10 @@ class Driver:
                     if (tool := caller.to_await(run, effect)) is None:  # type: ignore[arg-type]
                         await caller.in_loop(run, effect, context, origin, watch)  # type: ignore[arg-type]
                     elif (job := caller.begin(run, effect, tool, context, origin, watch)) is not None:  # type: ignore[arg-type]
-                        # Awaited here and no deeper: each frame would be kept by each of many runs that wait.
+                        # Awaited here and no deeper, and nothing kept that is not needed, for many runs may wait.
+                        effect = None
                         try:
-                            word: CallEvent = perform.returned(tool, job.call, await tool.fn(**job.args))
+                            word: CallEvent = perform.returned(tool, job.call, await perform.started(job))
                         except BaseException as error:
                             word = caller.failed(job, error)
                         caller.end(run, job, word, origin)

@@ -125,6 +125,12 @@ def arguments(tool: Tool, call: Call, run: Run, left_s: float | None, context: A
     return args
 
 
+def started(job: Performance) -> Any:
+    """What a body returns; where that is to be awaited, the arguments are its own from now on and kept by nobody else."""
+    args, job.args = job.args, _NO_ARGS
+    return job.tool.fn(**args)
+
+
 def returned(tool: Tool, call: Call, value: Any) -> CallEvent:
     """The event of a body that came back."""
     return Returned(call.id, value, _classified(tool, Outcome(value=value)) if tool.classify is not None else None)
