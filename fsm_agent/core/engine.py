@@ -12,7 +12,6 @@ from fsm_agent.core.effects import Effect, Wait
 from fsm_agent.core.ending import abandon, finish, stop_here
 from fsm_agent.core.errors import CannotResume, LimitsError, TableError, WrongEvent
 from fsm_agent.core.events import Cancelled, Decided, DecisionFailed, Event, Resumed, Started, Stopped, Waited
-from fsm_agent.core.guards import Guard
 from fsm_agent.core.limits import Limits
 from fsm_agent.core.plain import plain_copy, short
 from fsm_agent.core.redact import seal_journal
