@@ -65,7 +65,7 @@ class ToolDesk:
     """Handles orders: picks a tool and its arguments, makes the call, and repairs it by the reason of its failure.
 
     `tools` is the live table ``{name: {"fn", "args", "returns", ...}}`` (further keys are fields of `Tool`); what is
-    changed in it takes effect at once. `repairs` maps error words to the names of `fixes`, each a function of tool and
+    changed in it takes effect at once; since its tools may come later, names of tools in `table` are not checked. `repairs` maps error words to the names of `fixes`, each a function of tool and
     arguments. `default_tool` serves orders that prefer none. `cache` remembers successes by `cache_key`. `naive_table`
     and `table` are the machines without and with repair. `max_attempts` may be changed at any time, the rest may not.
     """

@@ -95,9 +95,9 @@ def test_an_unknown_kind_of_work_is_refused_with_those_there_are() -> None:
 
 @pytest.mark.parametrize("row", [Row("writ", "good", "end"), Row("write", "good", "ende")], ids=["source", "target"])
 def test_a_row_at_an_unknown_state_is_refused(row: Row) -> None:
-    wrong = "writ" if row.source == "writ" else "ende"
+    wrong, near = ("writ", "write") if row.source == "writ" else ("ende", "end")
     said = refusal(lambda: check_table(machine(rows=[row, *ROWS])))
-    assert said == f"row {row}: there is no state {wrong!r}; the machine has write, mend, end"
+    assert said == f"row {row}: there is no state {wrong!r}; did you mean {near!r}? the machine has write, mend, end"
 
 
 def test_a_row_that_leaves_a_final_state_is_refused() -> None:

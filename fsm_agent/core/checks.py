@@ -7,13 +7,15 @@ walked no more or the counter never rises again; both smaller parts are examined
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 import attrs
 
-from fsm_agent.core.errors import TableError
+from fsm_agent.core.errors import BuildError, LimitsError, TableError
 from fsm_agent.core.guards import AllOf, Guard, Spending, spendings
-from fsm_agent.core.limits import Limits
+from fsm_agent.core.known_names import mend
+from fsm_agent.core.limits import OTHERS, Limits
+from fsm_agent.core.plain import short
 from fsm_agent.core.run import Run
 from fsm_agent.core.table import KINDS, Row, Table
 
@@ -22,6 +24,31 @@ def check_table(table: Table) -> None:
     """Refuse a table with a state or row that no run can use; raises TableError naming the row and the mend."""
     for _, check in CHECKS:
         check(table)
+
+
+def check_names(table: Table, limits: Limits, required: object, tools: Collection[str]) -> None:
+    """Refuse a name of a tool that is not there, in the states, among the required ones or in the limits.
+
+    Raises TableError for a state, LimitsError for a limit, else BuildError; each names what is unknown and what there is.
+    """
+    if isinstance(required, str | bytes) or not isinstance(required, Collection):
+        raise BuildError(f"required is {short(required, 60)}; give a list of the names of tools")
+    for name in required:
+        if name not in tools:
+            raise BuildError(f"required names the tool {short(name, 60)}, which is not there; {mend(name, tools)}")
+    for state in table.states:
+        for name in sorted(state.tools or ()):
+            if name not in tools:
+                raise TableError(f"state {state.name!r} allows the tool {short(name, 60)}, which is not there; {mend(name, tools)}")
+    check_limit_names(limits, tools)
+
+
+def check_limit_names(limits: Limits, tools: Collection[str]) -> None:
+    """Refuse a limit of a tool that is not there, which would limit nothing; raises LimitsError."""
+    figure = limits.max_same_tool_calls
+    for name in figure if isinstance(figure, Mapping) else ():
+        if name != OTHERS and name not in tools:
+            raise LimitsError(f"Limits.max_same_tool_calls names the tool {short(name, 60)}, which is not there; {mend(name, tools)}")
 
 
 def check_bounds(
@@ -37,8 +64,8 @@ def check_bounds(
     if cycle is None:
         return
     walk = " -> ".join([*(row.source for row in cycle), cycle[-1].target])
-    mend = _mends(table, limits, cycle)
-    how = f"set one of {', '.join(mend)}" if mend else "guard one of its rows by a spending guard"
+    mends = _mends(table, limits, cycle)
+    how = f"set one of {', '.join(mends)}" if mends else "guard one of its rows by a spending guard"
     raise TableError(f"machine {table.name!r}: no limit in force bounds the cycle {walk}; {how}")
 
 
@@ -70,16 +97,16 @@ def _check_own_names(table: Table) -> None:
 def _check_known(table: Table) -> None:
     names = [state.name for state in table.states]
     if table.initial not in names:
-        raise TableError(f"machine {table.name!r} starts in {table.initial!r}, which is no state of it; it has {', '.join(names)}")
+        what = f"machine {table.name!r} starts in {table.initial!r}, which is no state of it"
+        raise TableError(f"{what}; {mend(table.initial, names, 'it has')}")
     for state in table.states:
         if state.work not in table.kinds:
-            raise TableError(
-                f"state {state.name!r} does {state.work!r}, which is no kind of work; there are {', '.join(sorted(table.kinds))}"
-            )
+            what = f"state {state.name!r} does {state.work!r}, which is no kind of work"
+            raise TableError(f"{what}; {mend(state.work, sorted(table.kinds))}")
     for row in table.rows:
         for end in (row.source, row.target):
             if end not in names:
-                raise TableError(f"row {row}: there is no state {end!r}; the machine has {', '.join(names)}")
+                raise TableError(f"row {row}: there is no state {end!r}; {mend(end, names, 'the machine has')}")
         if table.state(row.source).final:
             raise TableError(f"row {row}: {row.source!r} is final, so no row can leave it; drop the row")
 

@@ -7,7 +7,6 @@ from typing import Any
 
 import attrs
 
-from fsm_agent.core.checks import check_bounds
 from fsm_agent.core.effects import Effect, Wait
 from fsm_agent.core.ending import abandon, finish, stop_here
 from fsm_agent.core.errors import CannotResume, LimitsError, TableError, WrongEvent
@@ -149,7 +148,7 @@ class Engine:
     def _raised(self, run: Run, raises: Mapping[str, Any] | None) -> Limits:
         try:
             limits = run.limits.raised(raises or {})
-            check_bounds(self.setup.table, limits, *self.setup.certain())
+            self.setup.check_raised(limits)
         except (LimitsError, TableError) as error:
             raise CannotResume(f"run {run.id!r} cannot go on: {error}") from error
         return limits

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import attrs
 
 from fsm_agent.core._machine import Machine
-from fsm_agent.core.checks import check_bounds, check_table
+from fsm_agent.core.checks import check_bounds, check_limit_names, check_names, check_table
 from fsm_agent.core.effects import Effect
 from fsm_agent.core.errors import TableError
 from fsm_agent.core.events import Event
@@ -16,6 +16,7 @@ from fsm_agent.core.gate import Toolbox
 from fsm_agent.core.limits import Limits
 from fsm_agent.core.run import Run
 from fsm_agent.core.table import Table
+from fsm_agent.core.tools import Toolset
 from fsm_agent.core.turn import Repair, Repairs
 from fsm_agent.core.typed_answer import TypedAnswer
 from fsm_agent.core.values import Policy
@@ -42,13 +43,14 @@ def _no_repairs() -> dict[str, tuple[str, Repair]]:
 class Setup:
     """A machine with its tools, policy and repairs; it holds no run.
 
-    `box` is where tools are looked up. `repairs` maps an error word to a repair's name and function. `required` names tools
+    `box` is where tools are looked up; the names that states, `required` and limits give are checked where it is a Toolset, while
+    a live table may get its tools later. `repairs` maps an error word to a repair's name and function. `required` names tools
     whose evidence an answer needs. `answer` is the form that the final text has to have. `verifies` and `composes` say
     whether the driver can answer Judge and Compose; `offers` whether the decider wants the names of the tools it may call,
     `checks` whether the host looks at each call before it begins, `peeks` at those that people would be asked about. `work`
     gives each kind of work its implementation.
 
-    Raises TableError for a table that no run can use or that the limits leave unbounded.
+    Raises TableError for a table that no run can use or that the limits leave unbounded, BuildError for a name of no tool.
     """
 
     table: Table
@@ -82,6 +84,8 @@ class Setup:
     @works.default
     def _implement(self) -> dict[str, Work]:
         check_table(self.table)
+        if isinstance(self.box, Toolset):
+            check_names(self.table, self.limits, self.required, self.box.names())
         check_bounds(self.table, self.limits, *self.certain())
         for state in self.table.states:
             if state.work not in self.work:
@@ -136,11 +140,17 @@ class Setup:
         shut = frozenset({"has_repair"}) if type(repairs) is dict and not repairs else frozenset[str]()
         return shut, frozenset[str]() if self.verifies else frozenset({"insufficient"})
 
+    def check_raised(self, limits: Limits) -> None:
+        """Refuse limits that leave the machine unbounded or name a tool that is not there; raises TableError or LimitsError."""
+        check_bounds(self.table, limits, *self.certain())
+        if isinstance(self.box, Toolset):
+            check_limit_names(limits, self.box.names())
+
     def check_limits(self, limits: Limits) -> None:
-        """Refuse limits that leave the machine unbounded; raises TableError. The same object is examined only once."""
+        """`check_raised`, for the same object only once."""
         if self._bounded.get(id(limits)) is limits:
             return
-        check_bounds(self.table, limits, *self.certain())
+        self.check_raised(limits)
         if len(self._bounded) >= _MOST_KNOWN_LIMITS:
             self._bounded.clear()
         self._bounded[id(limits)] = limits

@@ -16,9 +16,25 @@ import attrs
 
 from fsm_agent.core.errors import TableError
 from fsm_agent.core.guards import Guard, spendings
+from fsm_agent.core.known_names import mend
 from fsm_agent.core.limits import Limits
 from fsm_agent.core.plain import short
 from fsm_agent.core.run import Run
+
+
+def _word(owner: object, attribute: Any, value: object) -> None:
+    if not isinstance(value, str) or not value:
+        raise TableError(f"{type(owner).__name__}({attribute.name}=) is {short(value, 60)}; give a non-empty text")
+
+
+def _claims(outcomes: Any) -> Mapping[str, tuple[str, ...]]:
+    if not isinstance(outcomes, Mapping):
+        raise TableError(f"Kind(outcomes=) is {short(outcomes, 60)}; give a mapping of outcomes to the counters that each spends")
+    for outcome, counters in outcomes.items():
+        if not isinstance(outcome, str) or not isinstance(counters, tuple | list) or not all(isinstance(c, str) for c in counters):
+            what = f"{short(outcome, 40)}: {short(counters, 40)}"
+            raise TableError(f"Kind(outcomes=) has {what}; give a text and a tuple of counters, such as 'done': ('turns',)")
+    return {outcome: tuple(counters) for outcome, counters in outcomes.items()}
 
 
 @attrs.frozen(kw_only=True)
@@ -29,8 +45,8 @@ class Kind:
     rest on these claims; a law over random runs tests them.
     """
 
-    name: str
-    outcomes: Mapping[str, tuple[str, ...]]
+    name: str = attrs.field(validator=_word)
+    outcomes: Mapping[str, tuple[str, ...]] = attrs.field(converter=_claims)
     about: str = ""
 
 
@@ -96,9 +112,15 @@ def _listed(parts: Any, what: str, kind: type | None = None) -> tuple[Any, ...]:
 
 
 def _tool_names(names: Iterable[str] | None) -> frozenset[str] | None:
-    if isinstance(names, str):
-        raise TableError(f"the tools of a state are a list of names or None, not the text {names!r:.60}")
-    return None if names is None else frozenset(names)
+    if names is None:
+        return None
+    if isinstance(names, str | bytes) or not isinstance(names, Iterable):
+        raise TableError(f"the tools of a state are {short(names, 60)}; give a list of names, or None for every tool")
+    found = list(names)
+    for name in found:
+        if not isinstance(name, str):
+            raise TableError(f"{short(name, 60)} stands among the tools of a state; give the names of tools")
+    return frozenset(found)
 
 
 def _observer(_: object, attribute: Any, value: object) -> None:
@@ -117,7 +139,7 @@ class State:
     """
 
     name: str = attrs.field(converter=state_name)
-    work: str
+    work: str = attrs.field(validator=_word)
     tools: frozenset[str] | None = attrs.field(default=frozenset(), converter=_tool_names)
     on_enter: Callable[[Run], Any] | None = attrs.field(default=None, eq=False, kw_only=True, validator=_observer)
     on_leave: Callable[[Run], Any] | None = attrs.field(default=None, eq=False, kw_only=True, validator=_observer)
@@ -176,6 +198,11 @@ def _with_own(kinds: Mapping[str, Kind]) -> Mapping[str, Kind]:
     return {**KINDS, **kinds}
 
 
+def _limits(_: object, __: object, value: object) -> None:
+    if not isinstance(value, Limits):
+        raise TableError(f"Table(limits=) is {short(value, 60)}; give Limits(...), or leave it out")
+
+
 @attrs.frozen(repr=False)
 class Table:
     """A machine: name, initial state, states and rows, in the order they were written.
@@ -184,12 +211,12 @@ class Table:
     none. The table is not checked here; `checks.check_table` is what an engine calls when it is built.
     """
 
-    name: str
+    name: str = attrs.field(validator=_word)
     initial: str = attrs.field(converter=state_name)
     states: tuple[State, ...] = attrs.field(converter=_states)
     rows: tuple[Row, ...] = attrs.field(converter=_rows)
     kinds: Mapping[str, Kind] = attrs.field(default=KINDS, converter=_with_own)
-    limits: Limits = attrs.field(factory=Limits, kw_only=True)
+    limits: Limits = attrs.field(factory=Limits, kw_only=True, validator=_limits)
 
     def __repr__(self) -> str:
         return f"<Table {self.name!r}: {len(self.states)} states, {len(self.rows)} rows>"
@@ -199,19 +226,20 @@ class Table:
         for state in self.states:
             if state.name == name:
                 return state
-        raise TableError(f"machine {self.name!r} has no state {name!r}; it has {', '.join(s.name for s in self.states)}")
+        raise TableError(f"machine {self.name!r} has no state {name!r}; {mend(name, [s.name for s in self.states], 'it has')}")
 
     def rows_of(self, source: str, outcome: str | None = None) -> tuple[Row, ...]:
         """The rows that leave a state, or those for one outcome, in order."""
         return tuple(row for row in self.rows if row.source == source and outcome in (None, row.outcome))
 
     def allowing(self, allowed: Mapping[str, Iterable[str] | None]) -> Table:
-        """The same machine with other tools allowed in the states named."""
-        for name in allowed:
+        """The same machine with other tools allowed in the states named; raises TableError for a state that it lacks."""
+        if not isinstance(allowed, Mapping):
+            raise TableError(f"allowed is {short(allowed, 60)}; give a mapping of states to lists of tools (None: every tool)")
+        named = {state_name(name): tools for name, tools in allowed.items()}
+        for name in named:
             self.state(name)
-        changed = tuple(
-            attrs.evolve(state, tools=allowed[state.name]) if state.name in allowed else state for state in self.states
-        )
+        changed = tuple(attrs.evolve(state, tools=named[state.name]) if state.name in named else state for state in self.states)
         return attrs.evolve(self, states=changed)
 
     def hash(self) -> str:

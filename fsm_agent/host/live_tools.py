@@ -33,6 +33,8 @@ class _Made:
 class LiveTools:
     """A toolbox over ``{name: {"fn", "args", "returns", ...}}``; contracts in table form are read anew at each call.
 
+    A machine over it may name tools that are not there yet: no name is refused when it is built.
+
     An entry that makes no tool (no mapping, contradictions) is no tool: its name is unknown. One without a function is
     measured like any other and fails when it is called. Tools are pure unless their entry declares an effect.
     """

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -16,8 +16,10 @@ from typing import Any, NoReturn
 import attrs
 
 from fsm_agent.core.errors import BuildError
+from fsm_agent.core.known_names import mend
 from fsm_agent.core.schema_validator import library
 from fsm_agent.core.short_text import short
+from fsm_agent.core.table import Table
 from fsm_agent.scenario.faults import fault_of
 from fsm_agent.scenario.values import BadValue, decoded
 
@@ -87,6 +89,8 @@ def scenario_of(document: Any, path: str | Path = "scenario") -> Scenario:
         raise ScenarioError(f"{path}: it nests too deep to be read") from None
     except _At as error:
         raise ScenarioError(f"{path}: {'/'.join(error.place) or 'the file'}: {error}") from None
+    if fault := _unknown_state(keys):
+        raise ScenarioError(f"{path}: {fault}")
     mode = keys.get("mode", list(MODES))
     modes = tuple(dict.fromkeys([mode] if isinstance(mode, str) else mode))
     return Scenario(id=keys.get("id") or path.stem, path=path, keys=keys, modes=modes)
@@ -109,6 +113,37 @@ def _fault(document: Any) -> str:
     validator = _validator()
     errors = sorted(validator.iter_errors(document), key=lambda error: (len(error.absolute_path), str(error.absolute_path)))
     return fault_of(errors[0]) if errors else ""
+
+
+def _unknown_state(keys: dict[str, Any]) -> str:
+    """The first state that turns of a model are written for and that the machine does not have, with its place."""
+    states = [state.name for state in machine_named(keys.get("machine", "agent")).states]
+    for place, model in _models(keys, ""):
+        for state in model if isinstance(model, dict) else ():
+            if state not in states:
+                return f"{place}: the machine has no state {short(state, 60)}; {mend(state, states, 'it has')}"
+    return ""
+
+
+def _models(step: dict[str, Any], place: str) -> Iterator[tuple[str, Any]]:
+    """The models of a file and of its steps, each with its place."""
+    if "model" in step:
+        yield f"{place}model", step["model"]
+    for n, one in enumerate(step.get("ops", ())):
+        yield from _models(one.get("run", {}), f"{place}ops/{n}/run/")
+        for m, steps in enumerate(one.get("together", ())):
+            yield from _models({"ops": steps}, f"{place}ops/{n}/together/{m}/")
+
+
+def machine_named(name: str) -> Table:
+    """The machine that a file names: ``agent``, or ``autogpt`` of seed 002."""
+    if name == "autogpt":
+        from fsm_agent.core.autogpt_table import AUTOGPT
+
+        return AUTOGPT
+    from fsm_agent.core.agent_table import AGENT
+
+    return AGENT
 
 
 class _At(Exception):

@@ -17,7 +17,7 @@ from fsm_agent.core.values import Policy
 from fsm_agent.host.memory import TtlMemory
 from fsm_agent.host.ports import ToolContext
 from fsm_agent.scenario.named_errors import exception_named
-from fsm_agent.scenario.reading import Scenario
+from fsm_agent.scenario.reading import Scenario, machine_named
 from fsm_agent.scenario.script import GO_ON, Script
 from fsm_agent.scenario.scripted_model import ScriptedModel
 from fsm_agent.scenario.scripted_tools import ScriptedTool
@@ -56,7 +56,7 @@ class World:
             tools,
             self.model,
             limits=limits_of(keys.get("limits", {}), base_limits(keys)),
-            machine=_machine(keys.get("machine", "agent")),
+            machine=machine_named(keys.get("machine", "agent")),
             allowed=keys.get("allowed"),
             policy=Policy(on_finish=keys.get("on_finish", {}), **duplicates),
             verify=self._verify if "verifier" in keys else None,
@@ -169,16 +169,6 @@ def limits_of(named: Mapping[str, Any], base: Limits) -> Limits:
     if "*" in named:
         return Limits.off(**{"reserve_s": base.reserve_s, **figures})
     return attrs.evolve(base, **figures)
-
-
-def _machine(name: str) -> Any:
-    if name == "autogpt":
-        from fsm_agent.core.autogpt_table import AUTOGPT
-
-        return AUTOGPT
-    from fsm_agent.core.agent_table import AGENT
-
-    return AGENT
 
 
 def _raise(keys: Mapping[str, Any]) -> bool:
