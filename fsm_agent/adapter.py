@@ -109,7 +109,9 @@ def desk() -> ToolDesk:
     """The desk over this module's names as they are bound now."""
     made = _made[-1] if _made else None
     if made is None or made.tools is not TOOLS or made.repairs is not REPAIRS or made.cache is not CACHE:
-        made = ToolDesk(tools=TOOLS, default_tool="stock_lookup", repairs=REPAIRS, fixes=_FIXES, cache=CACHE)
+        # What is no mapping repairs nothing: a step of the lab never raises.
+        repairs = REPAIRS if isinstance(REPAIRS, Mapping) else {}
+        made = ToolDesk(tools=TOOLS, default_tool="stock_lookup", repairs=repairs, fixes=_FIXES, cache=CACHE)
         _made[:] = [made]
     if made.max_attempts != MAX_ATTEMPTS:
         made.max_attempts = MAX_ATTEMPTS

@@ -29,8 +29,17 @@ from fsm_agent.core.values import Policy, StopReason
 from fsm_agent.core.work import WORK
 from fsm_agent.host.breaker import Breakers
 from fsm_agent.host.clock import Clock, SystemClock
-from fsm_agent.host.drivers import Driver
-from fsm_agent.host.fixes import Fix, check_callables, check_kinds, check_own, named_repairs
+from fsm_agent.host.drivers import Driver, check_run
+from fsm_agent.host.fixes import (
+    Fix,
+    check_callables,
+    check_kinds,
+    check_machine,
+    check_mappings,
+    check_own,
+    check_text,
+    named_repairs,
+)
 from fsm_agent.host.guide import Guide
 from fsm_agent.host.hooks import Hooks
 from fsm_agent.host.memory import Memory
@@ -91,7 +100,10 @@ class Agent(People, Streams):
         if not asks_model:
             check_callables(model=model)
         check_callables(normalizer=normalizer, verify=None if is_model(verify) else verify, close=close)
-        check_kinds(limits=(limits, Limits), policy=(policy, Policy), machine=(machine, Table))
+        check_machine("machine", machine)
+        check_mappings(allowed=allowed, repairs=repairs)
+        check_text(instructions=instructions)
+        check_kinds(limits=(limits, Limits), policy=(policy, Policy))
         check_kinds(memory=(memory, Memory), clock=(clock, Clock), code_mode=(code_mode, CodeMode))
         check_own(work, effects)
         guide = Guide(strategy, hooks)
@@ -103,7 +115,7 @@ class Agent(People, Streams):
             raise BuildError("a TTL is given and no memory; pass memory=TtlMemory(), or leave the TTL out")
         self.engine = Engine(
             Setup(
-                table=machine.allowing(allowed) if allowed else machine,
+                table=machine.allowing(allowed) if allowed is not None else machine,
                 box=box,
                 work={**WORK, **(work or {})},
                 limits=limits if limits is not None else machine.limits,
@@ -140,11 +152,11 @@ class Agent(People, Streams):
 
     def run(self, request: Any, *, context: Any = None, **start: Any) -> Answer:
         """Run a request to its answer in this thread; `start` takes limits, run_id, scope, seed and fields."""
-        return self.drive(self.start(request, **start), context=context)
+        return self.drive(self._started(request, start), context=context)
 
     async def arun(self, request: Any, *, context: Any = None, **start: Any) -> Answer:
         """Run a request to its answer inside the running event loop; see `run`."""
-        return await self.adrive(self.start(request, **start), context=context)
+        return await self.adrive(self._started(request, start), context=context)
 
     def start(
         self,
@@ -158,8 +170,13 @@ class Agent(People, Streams):
     ) -> Run:
         """A new run that has not been driven yet; `scope` is the tenant or user whose memory it shares (its own)."""
         name = run_id if run_id is not None else uuid.uuid4().hex
-        if not isinstance(name, str):
-            raise RunError(f"run_id is {short(name, 60)}; give a text, or leave it out")
+        for word, text in (("run_id", name), ("scope", scope)):
+            if not isinstance(text, str):
+                raise RunError(f"{word} is {short(text, 60)}; give a text, or leave it out")
+        if seed is not None and type(seed) is not int:
+            raise RunError(f"seed is {short(seed, 60)}; give a whole number, or leave it out")
+        if fields is not None and not isinstance(fields, Mapping):
+            raise RunError(f"fields is {short(fields, 60)}; give a mapping of names to values, or leave it out")
         check_kinds(limits=(limits, Limits))
         if is_messages(request):
             request = as_plain(request)
@@ -198,10 +215,12 @@ class Agent(People, Streams):
 
     def history(self, run: Run) -> list[Message]:
         """The run's messages so far, valid for any provider: what a new run may be started with to go on talking."""
+        check_run(run)
         return list(transcript(run, self.engine.setup.box))
 
     def save(self, run: Run) -> str:
         """A run at any step as strict JSON text; raises SavedRunError for a value that cannot be saved."""
+        check_run(run)
         return save(run)
 
     def load(self, text: object) -> Run:
@@ -210,10 +229,14 @@ class Agent(People, Streams):
 
     def replay(self, run: Run, steps: int | None = None) -> Run:
         """The run rebuilt from its journal, whole or up to so many events, without asking anybody."""
+        check_run(run)
+        if steps is not None and (type(steps) is not int or steps < 0):
+            raise RunError(f"steps is {short(steps, 60)}; give a whole number from 0, or None for the whole journal")
         return replay(self.engine, run, steps)
 
     def answer(self, run: Run) -> Answer:
         """The answer of a run that is over, or what a paused one waits for; raises RunError for one that has to be driven on."""
+        check_run(run)
         value = None
         if self.typed is not None and run.answer is not None and run.stop is not None and run.stop.reason is StopReason.ANSWERED:
             value = self.typed.made(run.answer)

@@ -26,6 +26,7 @@ from fsm_agent.core.values import Decision, Policy, new_decision, new_tool_call
 from fsm_agent.core.work import WORK
 from fsm_agent.host.door import Door
 from fsm_agent.host.drivers import Driver
+from fsm_agent.host.fixes import check_machine, check_mappings, check_text
 from fsm_agent.host.live_tools import LiveTools
 from fsm_agent.host.memory import DictMemory
 from fsm_agent.host.ports import Host
@@ -65,9 +66,10 @@ class ToolDesk:
     """Handles orders: picks a tool and its arguments, makes the call, and repairs it by the reason of its failure.
 
     `tools` is the live table ``{name: {"fn", "args", "returns", ...}}`` (further keys are fields of `Tool`); what is
-    changed in it takes effect at once; since its tools may come later, names of tools in `table` are not checked. `repairs` maps error words to the names of `fixes`, each a function of tool and
-    arguments. `default_tool` serves orders that prefer none. `cache` remembers successes by `cache_key`. `naive_table`
-    and `table` are the machines without and with repair. `max_attempts` may be changed at any time, the rest may not.
+    changed in it takes effect at once. Its tools may come later, so the names of tools in `table` are not checked.
+    `repairs` maps error words to the names of `fixes`, each a function of tool and arguments. `default_tool` serves orders
+    that prefer none. `cache` remembers successes by `cache_key`. `naive_table` and `table` are the machines without and
+    with repair. `max_attempts` may be changed at any time, the rest may not.
     """
 
     tools: Mapping[str, Any] = attrs.field(on_setattr=attrs.setters.frozen)
@@ -84,6 +86,10 @@ class ToolDesk:
     _limits: dict[Any, Limits] = attrs.field(init=False, factory=dict)
 
     def __attrs_post_init__(self) -> None:
+        for name in ("table", "naive_table"):
+            check_machine(name, getattr(self, name))
+        check_text(default_tool=self.default_tool)
+        check_mappings(tools=self.tools, repairs=self.repairs, fixes=self.fixes)
         self._box = LiveTools(self.tools)
         self._door = Door(self._box, DictMemory(self.cache))
         host = Host(memory=self._door.memory, ttl_s=_FOREVER)

@@ -92,7 +92,7 @@ class Guarded:
 
     def session(self, *, context: Any = None, **start: Any) -> Session:
         """A new conversation; `start` takes limits, run_id, scope and seed, `context` reaches the tools' bodies."""
-        return Session(self.agent, self.agent.start("session", **start), context)
+        return Session(self.agent, self.agent._started("session", start), context)
 
     def load(self, text: object, *, context: Any = None) -> Session:
         """A saved session, ready to go on; raises SavedRunError for what is no session of this machine."""

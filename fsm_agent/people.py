@@ -14,7 +14,7 @@ from fsm_agent.core.pending import Pending, decidable, pending_of
 from fsm_agent.core.plain import plain_copy, short
 from fsm_agent.core.run import Run
 from fsm_agent.host.clock import SystemClock
-from fsm_agent.host.drivers import Driver, take
+from fsm_agent.host.drivers import Driver, check_run, take
 
 
 @contextmanager
@@ -35,6 +35,7 @@ class People:
 
     def pending(self, run: Run) -> tuple[Pending, ...]:
         """The calls that a paused run waits for, each for a person or a client."""
+        check_run(run)
         return pending_of(run)
 
     def approve(self, run: Run, call_id: str, args: Any = None, *, token: str | None = None) -> None:
@@ -76,6 +77,7 @@ class People:
 
         A body in the driver's own thread is let come to its end. A cancelled run can be resumed; one that is over is left as it is.
         """
+        check_run(run)
         interrupt = run.interrupt
         if interrupt is not None:
             interrupt.ask()

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from threading import Lock
 from typing import Any
 from weakref import WeakSet
 
+from fsm_agent.core.errors import RunError
+from fsm_agent.core.known_names import mend
 from fsm_agent.core.run import Run
 from fsm_agent.core.stream_events import StreamEvent
 from fsm_agent.host.clock import SystemClock
 from fsm_agent.host.drivers import Driver
 from fsm_agent.host.watching import Buffer, Feed, Handoff, Observer, Take
+
+_START = ("limits", "run_id", "scope", "seed", "fields", "context")
 
 
 class _Watching(Feed):
@@ -24,7 +28,7 @@ class Streams:
     """The part of an agent that is read; what is streamed is the run's own trace, and text between its lines."""
 
     driver: Driver
-    start: Any
+    start: Callable[..., Run]
 
     def __init__(self) -> None:
         # Weakly: one that nobody holds any more cannot be read, and need not be fed.
@@ -37,14 +41,14 @@ class Streams:
         Leaving the iterator (break, close, an exception) cancels the run, which can then be resumed; `answer(run)` is its answer once
         the events have ended.
         """
-        run = request if isinstance(request, Run) else self.start(request, **start)
+        run = request if isinstance(request, Run) else self._started(request, start)
         hand = Handoff(lambda: run.interrupt)
         watch = self._feed(run, hand.give)
         return hand.read(lambda: self.driver.drive(run, context, watch))
 
     async def astream(self, request: Any, *, context: Any = None, **start: Any) -> AsyncIterator[StreamEvent]:
         """`stream` inside the running event loop."""
-        run = request if isinstance(request, Run) else self.start(request, **start)
+        run = request if isinstance(request, Run) else self._started(request, start)
         buffer = Buffer()
         watch = self._feed(run, buffer.give)
         watch.turn = buffer.drained
@@ -54,6 +58,12 @@ class Streams:
                 yield event
         finally:
             await events.aclose()  # type: ignore[attr-defined]
+
+    def _started(self, request: Any, start: Mapping[str, Any]) -> Run:
+        for name in start:
+            if name not in _START:
+                raise RunError(f"a run is started with no {name!r}; {mend(name, _START, 'it takes')}")
+        return self.start(request, **start)
 
     def observe(self, buffer: int = 1000) -> Observer:
         """An observer of every run that this agent drives from now on; it never slows or cancels one.

@@ -58,6 +58,7 @@ FLOORS: dict[str, int] = {
     "core.short_text": 1,
     "core.spec_check": 1,
     "core.storable": 1,
+    "core.tool_check": 1,
     "core.tools": 1,
     "core.independence": 1,
     "core.typed_answer": 1,

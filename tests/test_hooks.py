@@ -658,7 +658,7 @@ class Own:
     [
         ({"strategy": 5}, "strategy is 5; give functions of a LoopState"),
         ({"strategy": [5]}, "5 is no strategy; give functions of a LoopState"),
-        ({"strategy": "max_iterations"}, "is no strategy"),
+        ({"strategy": "max_iterations"}, "strategy is 'max_iterations'; give functions of a LoopState"),
         ({"strategy": Own("bored")}, "the strategy Own has the stop_reason 'bored'; give a StopReason"),
         ({"hooks": 5}, "hooks is 5; give Hooks"),
         ({"hooks": [len]}, "is no set of hooks; give Hooks"),

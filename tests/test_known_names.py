@@ -32,14 +32,16 @@ def narrowed(table: Table, *names: str) -> Table:
     return table.allowing({state.name: names})
 
 
-UNKNOWN: dict[str, tuple[dict[str, Any], type[BuildError], str]] = {
+Unknown = tuple[dict[str, Any], type[BuildError], str]
+NOT_THERE = "which is not there; did you mean"
+UNKNOWN: dict[str, Unknown] = {
     "required": ({"required": ["serch"]}, BuildError, "required names the tool 'serch', which is not there; did you mean 'search'?"),
     "required, nothing near": ({"required": ["zzz"]}, BuildError, "'zzz', which is not there; there are search, fetch"),
     "required as text": ({"required": "search"}, BuildError, "required is 'search'; give a list of the names of tools"),
-    "allowed": ({"allowed": {"gather": ["fetchh"]}}, TableError, "state 'gather' allows the tool 'fetchh', which is not there; did you mean"),
+    "allowed": ({"allowed": {"gather": ["fetchh"]}}, TableError, f"state 'gather' allows the tool 'fetchh', {NOT_THERE}"),
     "allowed, a state": ({"allowed": {"gahter": ["fetch"]}}, TableError, r"no state 'gahter'; did you mean 'gather'\? it has normalize"),
     "a state of a machine": ({"machine": narrowed(AGENT, "search", "looks")}, TableError, "state 'gather' allows the tool 'looks'"),
-    "a state of autogpt": ({"machine": narrowed(AUTOGPT, "ftch")}, TableError, "state 'fetch' allows the tool 'ftch'.*did you mean 'fetch'"),
+    "a state of autogpt": ({"machine": narrowed(AUTOGPT, "ftch")}, TableError, "'fetch' allows the tool 'ftch'.*did you mean 'fetch'"),
     "a limit": ({"limits": Limits(max_same_tool_calls={"serch": 2})}, LimitsError, "max_same_tool_calls names the tool 'serch'"),
     "no tools at all": ({"tools": [], "required": ["search"]}, BuildError, "which is not there; there are none"),
 }  # fmt: skip
@@ -114,7 +116,8 @@ def test_a_scenario_that_allows_what_is_not_there_fails_and_says_so(allowed: dic
     verdict = run_scenario(scenario_of({**BASE, "model": [{"final": "done"}], "allowed": allowed}), "sync")
 
     assert not verdict.holds
-    assert "TableError" in verdict.faults[0] and "did you mean" in verdict.faults[0]
+    assert "TableError" in verdict.faults[0]
+    assert "did you mean" in verdict.faults[0]
 
 
 def test_a_state_may_still_name_its_tools_before_there_is_an_agent() -> None:

@@ -271,11 +271,11 @@ WRONG: dict[str, tuple[Any, dict[str, Any], str]] = {
     "unknown effect": (
         lambda n: n,
         {"effect": "odd"},
-        "tool 't': a field is of the wrong kind .*'odd' is not a valid EffectClass",
+        "tool 't': effect is 'odd'; it may be pure, idempotent, at_most_once, undeclared",
     ),
-    "text for seconds": (lambda n: n, {"timeout_s": "5"}, "tool 't': a field is of the wrong kind"),
-    "number for retry": (lambda n: n, {"retry": 5}, "tool 't': a field is of the wrong kind"),
-    "number for secrets": (lambda n: n, {"secret": 5}, "tool 't': a field is of the wrong kind"),
+    "text for seconds": (lambda n: n, {"timeout_s": "5"}, "tool 't': timeout_s is '5'; give a number above 0, or None"),
+    "number for retry": (lambda n: n, {"retry": 5}, r"tool 't': retry is 5; give a Retry\(\.\.\.\)"),
+    "number for secrets": (lambda n: n, {"secret": 5}, "tool 't': secret is 5; give a list of argument names"),
     "memory of effects": (
         lambda n: n,
         {"cache_ttl_s": 5},

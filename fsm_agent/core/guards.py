@@ -6,14 +6,16 @@ allowed and counts as always open for every proof.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import takewhile
 from operator import attrgetter
 from typing import Any, Protocol
 
 import attrs
 
+from fsm_agent.core.errors import TableError
 from fsm_agent.core.independence import independent
+from fsm_agent.core.plain import short
 from fsm_agent.core.run import Run
 from fsm_agent.core.values import StopReason
 
@@ -27,6 +29,36 @@ class Guard(Protocol):
     def __call__(self, run: Run) -> bool: ...
 
 
+def _word(value: str) -> str:
+    if not isinstance(value, str) or not value:
+        raise TableError(f"{short(value, 60)} names no guard, counter or limit; give a non-empty text")
+    return value
+
+
+def _maybe_word(value: str) -> str:
+    return value if value == "" else _word(value)
+
+
+def _stop_reason(value: StopReason | str) -> StopReason:
+    try:
+        return StopReason(value)
+    except ValueError:
+        raise TableError(f"Spending(reason=) is {short(value, 60)}; it may be {', '.join(StopReason)}") from None
+
+
+def _test(_: object, __: object, value: Any) -> None:
+    if isinstance(value, type) or not callable(value):
+        raise TableError(f"Opaque(test=) is {short(value, 60)}; give a function of the run")
+
+
+def _parts(guards: Any) -> tuple[Guard, ...]:
+    found = tuple(guards) if isinstance(guards, Iterable) and not isinstance(guards, str) else (guards,)
+    for guard in found:
+        if isinstance(guard, type) or not (callable(guard) and isinstance(getattr(guard, "name", None), str)):
+            raise TableError(f"AllOf(guards=) has {short(guard, 60)}, which is no guard; give Opaque(name, function)")
+    return found
+
+
 @attrs.frozen(eq=False)
 class Spending:
     """Open while `counter` of the run is below `limit` of its limits, or while that limit is off.
@@ -36,13 +68,13 @@ class Spending:
     anew only when that one has risen. A counter that the run has no field for is looked up in `run.fields`.
     """
 
-    name: str
-    counter: str
-    limit: str
-    reason: StopReason
+    name: str = attrs.field(converter=_word)
+    counter: str = attrs.field(converter=_word)
+    limit: str = attrs.field(converter=_word)
+    reason: StopReason = attrs.field(converter=_stop_reason)
     tripwire: bool = False
-    within: str = ""
-    bound: str = ""
+    within: str = attrs.field(default="", converter=_maybe_word)
+    bound: str = attrs.field(default="", converter=_maybe_word)
     _used: Callable[[Any], Any] = attrs.field(init=False)
     _allowed: Callable[[Any], Any] = attrs.field(init=False)
 
@@ -77,8 +109,8 @@ _RUN_FIELDS = frozenset(field.name for field in attrs.fields(Run))
 class Opaque:
     """A guard that is any function of a run; every proof treats it as open."""
 
-    name: str
-    test: Callable[[Run], bool]
+    name: str = attrs.field(converter=_word)
+    test: Callable[[Run], bool] = attrs.field(validator=_test)
 
     def __call__(self, run: Run) -> bool:
         return bool(self.test(run))
@@ -88,8 +120,8 @@ class Opaque:
 class AllOf:
     """Open when all of its parts are; it is drawn under its own name."""
 
-    name: str
-    guards: tuple[Guard, ...]
+    name: str = attrs.field(converter=_word)
+    guards: tuple[Guard, ...] = attrs.field(converter=_parts)
     _figures: tuple[tuple[Callable[[Any], Any], Callable[[Any], Any]], ...] = attrs.field(init=False)
     _others: tuple[Guard, ...] = attrs.field(init=False)
 

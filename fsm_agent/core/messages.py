@@ -9,6 +9,7 @@ from typing import Any, overload
 
 import attrs
 
+from fsm_agent.core.errors import BuildError
 from fsm_agent.core.values import ToolCall
 
 
@@ -22,7 +23,13 @@ class Role(StrEnum):
 
 
 def _role(role: Role | str) -> Role:
-    return role if type(role) is Role else Role(role)
+    if type(role) is Role:
+        return role
+    try:
+        return Role(role)
+    except ValueError:
+        what = repr(role)[:60] if isinstance(role, str | None) else f"an instance of {type(role).__name__}"
+        raise BuildError(f"Message(role=) is {what}; it may be {', '.join(Role)}") from None
 
 
 # Made at every turn, and frozen records without slots are made three times as fast.

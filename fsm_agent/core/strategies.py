@@ -42,7 +42,7 @@ def max_iterations(most: int) -> Strategy:
 
 def until_finish_reason(reasons: Iterable[str]) -> Strategy:
     """Go on until the model ends a turn for one of these reasons; the run's stop reason is then `finish_reason`."""
-    if isinstance(reasons, str) or not isinstance(reasons, Iterable):
+    if isinstance(reasons, str | bytes) or not isinstance(reasons, Iterable):
         raise BuildError(f"until_finish_reason({short(reasons, 40)}): give a list of finish reasons")
     named = list(reasons)
     if wrong := [reason for reason in named if not isinstance(reason, str)]:
@@ -58,11 +58,11 @@ def until_finish_reason(reasons: Iterable[str]) -> Strategy:
 
 def combine(strategies: Iterable[Strategy]) -> Strategy:
     """Go on only while every one of these does; they are asked in order, and the first that says no decides."""
-    if not isinstance(strategies, Iterable):
+    if isinstance(strategies, str | bytes) or not isinstance(strategies, Iterable):
         raise BuildError(f"combine({short(strategies, 60)}): give a list of strategies")
     parts = tuple(strategies)
     for part in parts:
-        if not callable(part):
+        if isinstance(part, type) or not callable(part):
             raise BuildError(f"combine: {short(part, 60)} is no strategy; give functions of a LoopState")
 
     def strategy(state: LoopState) -> bool:

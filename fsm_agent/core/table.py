@@ -22,7 +22,7 @@ from fsm_agent.core.plain import short
 from fsm_agent.core.run import Run
 
 
-def _word(owner: object, attribute: Any, value: object) -> None:
+def _word(owner: object, attribute: Any, value: Any) -> None:
     if not isinstance(value, str) or not value:
         raise TableError(f"{type(owner).__name__}({attribute.name}=) is {short(value, 60)}; give a non-empty text")
 
@@ -153,7 +153,7 @@ class State:
 def _guards(guards: Iterable[Guard]) -> tuple[Guard, ...]:
     found = _listed(guards, "guards of a row")
     for guard in found:
-        if not (callable(guard) and isinstance(getattr(guard, "name", None), str)):
+        if isinstance(guard, type) or not (callable(guard) and isinstance(getattr(guard, "name", None), str)):
             raise TableError(f"{short(guard, 60)} is no guard; give Opaque(name, function)")
     return found
 
@@ -198,7 +198,7 @@ def _with_own(kinds: Mapping[str, Kind]) -> Mapping[str, Kind]:
     return {**KINDS, **kinds}
 
 
-def _limits(_: object, __: object, value: object) -> None:
+def _limits(_: object, __: object, value: Any) -> None:
     if not isinstance(value, Limits):
         raise TableError(f"Table(limits=) is {short(value, 60)}; give Limits(...), or leave it out")
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 import attrs
@@ -11,6 +11,8 @@ import attrs
 from fsm_agent.core.contracts import ArgumentsContract, ResultContract
 from fsm_agent.core.errors import BuildError, ContractError
 from fsm_agent.core.figures import finite_seconds
+from fsm_agent.core.plain import short
+from fsm_agent.core.tool_check import contradictions, wrong_kinds
 from fsm_agent.core.values import EffectClass, Verdict
 
 
@@ -29,8 +31,10 @@ class Retry:
     def __attrs_post_init__(self) -> None:
         if type(self.attempts) is not int:
             raise BuildError(f"Retry(attempts=): expected a whole number from 1, got a {type(self.attempts).__name__}")
+        if self.attempts < 1:
+            raise BuildError(f"Retry(attempts=): expected a whole number from 1, got {short(self.attempts, 40)}")
         waits = [self.backoff_s] if isinstance(self.backoff_s, int | float) else self.backoff_s
-        if isinstance(waits, str) or not isinstance(waits, Sequence):
+        if isinstance(waits, str | bytes) or not isinstance(waits, Sequence):
             raise BuildError(f"Retry(backoff_s=): expected seconds or a list of them, got a {type(waits).__name__}")
         for name, seconds in (*(("backoff_s", wait) for wait in waits), ("most_s", self.most_s)):
             if finite_seconds(seconds, f"Retry({name}=)") < 0:
@@ -74,16 +78,24 @@ class Outcome:
     message: str = ""
 
 
-def _names(value: Iterable[str] | str) -> frozenset[str]:
-    if isinstance(value, str) or not all(isinstance(name, str) for name in value):
-        raise ContractError(f"secret is {value!r:.60}; give a list of argument names")
+def _names(value: Iterable[str]) -> frozenset[str]:
+    names = [None] if isinstance(value, str | bytes) or not isinstance(value, Iterable) else list(value)
+    if not all(isinstance(name, str) for name in names):
+        raise ContractError(f"secret is {short(value, 60)}; give a list of argument names")
     return frozenset(value)
+
+
+def _effect(value: EffectClass | str) -> EffectClass:
+    try:
+        return EffectClass(value)
+    except ValueError:
+        raise ContractError(f"effect is {short(value, 60)}; it may be {', '.join(EffectClass)}") from None
 
 
 def _identity(value: Sequence[str] | None) -> tuple[str, ...] | None:
     if value is None or (isinstance(value, tuple | list) and all(isinstance(name, str) for name in value)):
         return None if value is None else tuple(value)
-    raise ContractError(f"identity is {value!r:.60}; give a tuple of argument names, or None for all")
+    raise ContractError(f"identity is {short(value, 60)}; give a tuple of argument names, or None for all")
 
 
 @attrs.define(kw_only=True, eq=False)
@@ -108,7 +120,7 @@ class Tool:
     description: str = ""
     args: ArgumentsContract | None = None
     returns: ResultContract | None = None
-    effect: EffectClass = attrs.field(default=EffectClass.UNDECLARED, converter=EffectClass)
+    effect: EffectClass = attrs.field(default=EffectClass.UNDECLARED, converter=_effect)
     timeout_s: float | None = None
     retry: Retry = attrs.field(factory=Retry)
     breaker: BreakerPolicy | None = attrs.field(factory=BreakerPolicy)
@@ -146,8 +158,8 @@ class Tool:
             return False
 
     def __attrs_post_init__(self) -> None:
-        for problem, mend in _contradictions(self):
-            raise ContractError(f"tool {self.name!r}: {problem}; {mend}")
+        for problem, mend in chain(wrong_kinds(self, _RECORDS), contradictions(self)):
+            raise ContractError(f"tool {short(self.name, 60)}: {problem}; {mend}")
 
     @property
     def pure(self) -> bool:
@@ -155,42 +167,7 @@ class Tool:
         return self.effect is EffectClass.PURE
 
 
-def _contradictions(tool: Tool) -> list[tuple[str, str]]:
-    found: list[tuple[str, str]] = []
-    if not isinstance(tool.name, str) or not tool.name:
-        found.append(("a tool's name must be a non-empty text", "give it one"))
-    if not callable(tool.fn):
-        found.append((f"its body is a {type(tool.fn).__name__}", "give a function"))
-    found += _unknown_names(tool)
-    if tool.where not in ("host", "client", "program"):
-        found.append((f"where is {tool.where!r:.40}", "give 'host', 'client' or 'program'"))
-    if not isinstance(tool.approval, bool) and not callable(tool.approval):
-        found.append((f"approval is a {type(tool.approval).__name__}", "give True, False or a function of the arguments"))
-    if (tool.cache_ttl_s or tool.negative_ttl_s) and not tool.pure:
-        found.append((f"memory is for pure tools and this one is {tool.effect.value}", "declare effect='pure' or leave the TTL out"))
-    if tool.retry.attempts < 1:
-        found.append((f"attempts is {tool.retry.attempts}", "give at least 1"))
-    for name, value in (("timeout_s", tool.timeout_s), ("max_result_bytes", tool.max_result_bytes)):
-        if value is not None and not (math.isfinite(value) and value > 0):
-            found.append((f"{name} is {value}", "give a number above 0, or None"))
-    for name in ("cache_ttl_s", "negative_ttl_s"):
-        value = getattr(tool, name)
-        if value is not None and not value >= 0:
-            found.append((f"{name} is {value}", "give seconds from 0, or None"))
-    return found
-
-
-def _unknown_names(tool: Tool) -> Iterator[tuple[str, str]]:
-    """Names that secret and identity give and the contract does not have: a typo would protect nothing."""
-    try:
-        schema = tool.args.json_schema() if tool.args is not None else {}
-        known = list(schema.get("properties", {})) if schema.get("additionalProperties") is False else None
-    except Exception:
-        known = None
-    for what, names in (("secret", sorted(tool.secret)), ("identity", tool.identity or ())):
-        for name in names:
-            if known is not None and name not in known:
-                yield (f"{what} names the argument {name!r:.60}, which its contract does not have", f"it has {', '.join(known) or 'none'}")
+_RECORDS: Mapping[str, tuple[type, bool]] = {"retry": (Retry, False), "breaker": (BreakerPolicy, True)}
 
 
 class Toolset:

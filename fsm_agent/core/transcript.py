@@ -10,10 +10,11 @@ from typing import Any
 
 import attrs
 
+from fsm_agent.core.errors import RunError
 from fsm_agent.core.events import Decided, Judged, JudgeFailed, Superseded
 from fsm_agent.core.gate import Toolbox
 from fsm_agent.core.messages import Message, Role
-from fsm_agent.core.plain import cut, dumps, storable
+from fsm_agent.core.plain import cut, dumps, short, storable
 from fsm_agent.core.run import Call, Run
 from fsm_agent.core.storable import own_args
 from fsm_agent.core.trace import result_text
@@ -84,7 +85,11 @@ def is_messages(request: Any) -> bool:
 def as_plain(messages: Sequence[Message]) -> list[dict[str, Any]]:
     """Messages as plain mappings: what a request may be made of, and what can be saved."""
     plain: list[dict[str, Any]] = []
-    for message in messages:
+    for n, message in enumerate(messages):
+        if not isinstance(message.text, str):
+            raise RunError(f"message {n} of the history has the text {short(message.text, 60)}; give a text")
+        if not isinstance(message.calls, list | tuple) or not all(isinstance(call, ToolCall) for call in message.calls):
+            raise RunError(f"message {n} of the history has the calls {short(message.calls, 60)}; give a tuple of ToolCalls")
         entry: dict[str, Any] = {"role": message.role.value, "text": message.text}
         if message.calls:
             entry["calls"] = [{"id": call.id, "tool": call.tool, "args": storable(call.args)} for call in message.calls]

@@ -100,11 +100,18 @@ class Fault:
         return f"{self.reason}{f' at {place}' if place else ''}{f' ({detail})' if detail else ''}"
 
 
+def _result_class(value: ResultClass | str) -> ResultClass:
+    try:
+        return ResultClass(value)
+    except ValueError:
+        raise BuildError(f"Verdict(result_class=) is {_told(value)}; it may be {', '.join(ResultClass)}") from None
+
+
 @attrs.frozen(kw_only=True)
 class Verdict:
     """What a classifier says of a body's outcome (seed 002): its class, why, and how long to wait before asking again."""
 
-    result_class: ResultClass = attrs.field(converter=ResultClass)
+    result_class: ResultClass = attrs.field(converter=_result_class)
     reason: str = ""
     retry_after_s: float | None = None
 
@@ -158,38 +165,49 @@ class Judgement:
     next_action: ToolCall | None = None
 
 
+def _told(value: object) -> str:
+    kind = type(value)
+    plain = kind in (str, float, bool, type(None)) or (isinstance(value, int) and kind is int and value.bit_length() <= 100)
+    return repr(value)[:40] if plain else f"an instance of {kind.__name__}"
+
+
 _DUPLICATES = ("stop", "refuse", "error", "first")
 _FINISHES = ("length", "content_filter", "refusal", "empty")
 
 
 def _duplicates(_: object, __: object, value: object) -> None:
-    if value not in _DUPLICATES:
-        raise BuildError(f"Policy.duplicates is {value!r:.40}; it may be {', '.join(_DUPLICATES)}")
+    if not isinstance(value, str) or value not in _DUPLICATES:
+        raise BuildError(f"Policy.duplicates is {_told(value)}; it may be {', '.join(_DUPLICATES)}")
 
 
 def _on_finish(_: object, __: object, value: object) -> None:
     if not isinstance(value, Mapping):
         raise BuildError(f"Policy.on_finish is a {type(value).__name__}; give a mapping of finish to end or continue")
     for finish, what in value.items():
-        if finish not in _FINISHES or what not in ("end", "continue"):
+        if not (isinstance(finish, str) and finish in _FINISHES and isinstance(what, str) and what in ("end", "continue")):
             raise BuildError(
-                f"Policy.on_finish has {finish!r:.40}: {what!r:.40}; it maps {', '.join(_FINISHES)} to 'end' or 'continue'"
+                f"Policy.on_finish has {_told(finish)}: {_told(what)}; it maps {', '.join(_FINISHES)} to 'end' or 'continue'"
             )
 
 
 def _on_denied(_: object, __: object, value: object) -> None:
-    if value not in ("continue", "stop"):
-        raise BuildError(f"Policy.on_denied is {value!r:.40}; it may be 'continue' or 'stop'")
+    if not isinstance(value, str) or value not in ("continue", "stop"):
+        raise BuildError(f"Policy.on_denied is {_told(value)}; it may be 'continue' or 'stop'")
+
+
+def _flag(_: object, attribute: Any, value: object) -> None:
+    if not isinstance(value, bool):
+        raise BuildError(f"Policy.{attribute.name} is {_told(value)}; give True or False")
 
 
 def _attempts(_: object, attribute: Any, value: object) -> None:
     if type(value) is not int or value < 1:
-        raise BuildError(f"Policy.{attribute.name} is {value!r:.40}; give a whole number from 1")
+        raise BuildError(f"Policy.{attribute.name} is {_told(value)}; give a whole number from 1")
 
 
 def _seconds(_: object, attribute: Any, value: object) -> None:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < float("inf"):
-        raise BuildError(f"Policy.{attribute.name} is {value!r:.40}; give seconds from 0")
+        raise BuildError(f"Policy.{attribute.name} is {_told(value)}; give seconds from 0")
 
 
 def _maybe_seconds(_: object, attribute: Any, value: object) -> None:
@@ -209,8 +227,8 @@ class Policy:
     """
 
     duplicates: str = attrs.field(default="stop", validator=_duplicates)
-    reserve_answer: bool = True
-    redecide: bool = True
+    reserve_answer: bool = attrs.field(default=True, validator=_flag)
+    redecide: bool = attrs.field(default=True, validator=_flag)
     on_finish: Mapping[str, str] = attrs.field(factory=dict, validator=_on_finish)
     on_denied: str = attrs.field(default="continue", validator=_on_denied)
     model_attempts: int = attrs.field(default=3, validator=_attempts)

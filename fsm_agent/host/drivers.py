@@ -16,6 +16,7 @@ from fsm_agent.core.effects import CallTools, Check, Decide, Effect, Pause, RunP
 from fsm_agent.core.engine import Engine
 from fsm_agent.core.errors import RunBusy, RunError
 from fsm_agent.core.events import CallEvent, Cancelled, Checked, Event, Lost, Paused, Stopped
+from fsm_agent.core.plain import short
 from fsm_agent.core.run import Call, Run
 from fsm_agent.host import perform
 from fsm_agent.host.answering import Answerer
@@ -33,8 +34,15 @@ _TAKING = threading.Lock()
 _OF_A_TURN = frozenset({CallTools, RunProgram, Check, Pause})
 
 
+def check_run(run: Any) -> None:
+    """Raise RunError for what is no run, before anything is looked up in it."""
+    if not isinstance(run, Run):
+        raise RunError(f"{short(run, 60)} is no run; give one that `start` or `load` made, or an answer's `run`")
+
+
 def take(run: Run) -> None:
-    """Take a run for one driver; raises RunBusy while another has it."""
+    """Take a run for one driver; raises RunBusy while another has it, RunError for what is no run."""
+    check_run(run)
     with _TAKING:
         if run.driven:
             raise RunBusy(f"run {run.id!r} is being driven already; wait for that driver, or start a run of its own")

@@ -9,16 +9,44 @@ from fsm_agent.core.effects import OwnEffect
 from fsm_agent.core.errors import BuildError
 from fsm_agent.core.plain import short
 from fsm_agent.core.run import Run
+from fsm_agent.core.table import Table
+from fsm_agent.core.tool_check import is_kind
 from fsm_agent.core.turn import Repair
 
 Fix = Callable[[str, Any], "tuple[str, Any] | None"]
 
 
 def check_kinds(**parts: tuple[Any, type]) -> None:
-    """Raise BuildError for a part that is there and of another kind."""
+    """Raise BuildError for a part that is there and of another kind, a class of that kind included."""
     for name, (part, kind) in parts.items():
-        if part is not None and not isinstance(part, kind):
-            raise BuildError(f"{name} is {short(part, 60)}; give a {kind.__name__}, or leave it out")
+        if part is not None and not is_kind(part, kind):
+            raise BuildError(f"{name} is {short(part, 60)}; give {instance_of(part, kind)}, or leave it out")
+
+
+def check_machine(name: str, machine: Any) -> None:
+    """Raise BuildError for what is no machine."""
+    if not isinstance(machine, Table):
+        raise BuildError(f"{name} is {short(machine, 60)}; give {instance_of(machine, Table)}")
+
+
+def check_text(**parts: Any) -> None:
+    """Raise BuildError for a part that is no text."""
+    for name, part in parts.items():
+        if not isinstance(part, str):
+            raise BuildError(f"{name} is {short(part, 60)}; give a text")
+
+
+def check_mappings(**parts: Any) -> None:
+    """Raise BuildError for a part that is there and no mapping."""
+    for name, part in parts.items():
+        if part is not None and not isinstance(part, Mapping):
+            raise BuildError(f"{name} is {short(part, 60)}; give a mapping, or leave it out")
+
+
+def instance_of(part: Any, kind: type) -> str:
+    """What to give in place of a part: where it is a class of the right kind, an instance of that."""
+    meant = isinstance(part, type) and all(hasattr(part, name) for name in vars(kind) if not name.startswith("_"))
+    return f"an instance of it, {part.__name__}(...)" if meant else f"a {kind.__name__}"
 
 
 def check_callables(**parts: Any) -> None:
@@ -27,13 +55,13 @@ def check_callables(**parts: Any) -> None:
         if part is not None and not callable(part):
             wanted = "a model (an object with reply) or a function" if name in ("model", "verify") else "a function"
             raise BuildError(f"{name} is {short(part, 60)}; give {wanted}")
+        if isinstance(part, type) and name in ("model", "verify", "close"):
+            raise BuildError(f"{name} is the class {part.__name__}; give an instance of it, {part.__name__}(...), or a function")
 
 
 def check_own(work: Any, effects: Any) -> None:
     """Raise BuildError for kinds of work that can do none, and performers of what is no effect of the user's own."""
-    for name, parts in (("work", work), ("effects", effects)):
-        if parts is not None and not isinstance(parts, Mapping):
-            raise BuildError(f"{name} is {short(parts, 60)}; give a mapping, or leave it out")
+    check_mappings(work=work, effects=effects)
     for kind, one in (work or {}).items():
         if isinstance(one, type) or not all(callable(getattr(one, step, None)) for step in ("enter", "ask", "tell")):
             raise BuildError(f"work[{short(kind, 60)}] is {short(one, 60)}; give an object with the methods enter, ask and tell")

@@ -31,9 +31,10 @@ class Guide:
     def __init__(self, strategies: Iterable[Strategy] = (), hooks: Hooks | Sequence[Hooks] | None = None) -> None:
         given = [strategies] if callable(strategies) else _listed(strategies, "strategy", "functions of a LoopState")
         self.strategies = parts_of(given)
-        self.hooks = [hooks] if isinstance(hooks, Hooks) else _listed(hooks or (), "hooks", "Hooks(...), or a list of them")
+        several = () if hooks is None else hooks
+        self.hooks = [hooks] if isinstance(hooks, Hooks) else _listed(several, "hooks", "Hooks(...), or a list of them")
         for strategy in self.strategies:
-            if not callable(strategy):
+            if isinstance(strategy, type) or not callable(strategy):
                 raise BuildError(f"{short(strategy, 60)} is no strategy; give functions of a LoopState")
             if _stop_reason(strategy) not in _STOP_REASONS:
                 reason = short(_stop_reason(strategy), 60)
@@ -162,10 +163,9 @@ def _stop_reason(strategy: Strategy) -> str:
 
 
 def _listed(parts: Any, name: str, mend: str) -> list[Any]:
-    try:
-        return list(parts)
-    except TypeError:
-        raise BuildError(f"{name} is {short(parts, 60)}; give {mend}") from None
+    if isinstance(parts, str | bytes) or not isinstance(parts, Iterable):
+        raise BuildError(f"{name} is {short(parts, 60)}; give {mend}")
+    return list(parts)
 
 
 _STOP_REASONS = frozenset(reason.value for reason in StopReason)

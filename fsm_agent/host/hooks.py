@@ -59,5 +59,5 @@ class Hooks:
     def __attrs_post_init__(self) -> None:
         for field in attrs.fields(Hooks):
             hook = getattr(self, field.name)
-            if hook is not None and not callable(hook):
+            if hook is not None and (isinstance(hook, type) or not callable(hook)):
                 raise BuildError(f"Hooks.{field.name} is {short(hook, 60)}; give a function, or leave it out")

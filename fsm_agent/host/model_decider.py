@@ -144,8 +144,8 @@ class ModelVerifier:
 
 
 def is_model(value: Any) -> bool:
-    """True for an object with a method `reply`."""
-    return callable(getattr(value, "reply", None))
+    """True for an object with a method `reply`; a class of such objects is none, for there is nobody to ask yet."""
+    return not isinstance(value, type) and callable(getattr(value, "reply", None))
 
 
 def _seconds_left(run: Run, until: float | None) -> float | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import attrs
 
@@ -13,6 +13,7 @@ from fsm_agent.core.effects import Compose, Decide, Judge, RunProgram
 from fsm_agent.core.errors import BuildError
 from fsm_agent.core.figures import finite_seconds
 from fsm_agent.core.plain import short
+from fsm_agent.core.tool_check import is_kind
 from fsm_agent.core.values import Decision, Judgement, ToolCall
 from fsm_agent.host.breaker import Breakers
 from fsm_agent.host.clock import Clock
@@ -44,6 +45,7 @@ class ToolContext:
     context: Any = None
 
 
+@runtime_checkable
 class Programs(Protocol):
     """What runs programs from call to call (code mode)."""
 
@@ -69,6 +71,10 @@ class Host:
     programs: Programs | None = None
 
     def __attrs_post_init__(self) -> None:
+        for name, kind in (("clock", Clock), ("memory", Memory), ("breakers", Breakers), ("programs", Programs)):
+            part = getattr(self, name)
+            if part is not None and not is_kind(part, kind):
+                raise BuildError(f"Host({name}=) is {short(part, 60)}; give a {kind.__name__}, or None")
         for name, seconds in (("ttl_s", self.ttl_s), ("negative_ttl_s", self.negative_ttl_s)):
             if seconds is None or (type(seconds) is float and seconds == math.inf):
                 continue

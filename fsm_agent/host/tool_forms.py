@@ -93,8 +93,11 @@ def make_tool(fn: Callable[..., Any], **declared: Any) -> Tool:
     result = signatures.result_of(fn, empty_ok) if returns is None else result_form(returns, name, empty_ok=empty_ok)
     try:
         return Tool(name=name, fn=fn, args=contract, returns=result, **declared)
-    except FsmAgentError:
-        raise
+    except FsmAgentError as error:
+        if str(error).startswith("tool "):
+            raise
+        # What converts a field does not know whose it is.
+        raise ContractError(f"tool {name!r}: {error}") from error
     except (TypeError, ValueError, AttributeError) as error:
         raise ContractError(f"tool {name!r}: a field is of the wrong kind ({error}); see the fields of Tool") from error
 
