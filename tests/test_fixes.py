@@ -35,6 +35,16 @@ def test_a_part_that_is_no_function_is_named(value: Any) -> None:
         check_callables(normalizer=print, close=value)
 
 
+async def trim_later(tool: str, args: Any) -> tuple[str, Any]:
+    return tool, args
+
+
+def test_a_repair_that_has_to_be_awaited_is_refused() -> None:
+    fix: Any = trim_later
+    with pytest.raises(BuildError, match=r"^the repair of 'args:range:n' is a coroutine function; give a plain function"):
+        named_repairs({"args:range:n": fix})
+
+
 def test_repairs_have_names_of_their_own_and_take_no_run() -> None:
     made = named_repairs({"args:length": trim, "args:extra": trim, "args:type": lambda tool, args: None, "args:range": partial(trim)})
     assert {error: name for error, (name, _) in made.items()} == {

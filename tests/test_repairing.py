@@ -19,7 +19,7 @@ from fsm_agent.core.saving import load, save
 from fsm_agent.core.tools import Retry
 from fsm_agent.core.turn import Repair
 from fsm_agent.core.values import Policy, ResultClass, StopReason, ToolCall
-from fsm_agent.testing import ScriptedDecider
+from fsm_agent.testing import ScriptedClock, ScriptedDecider
 
 Fix = Callable[[str, Any, Run], Any]
 ONE_TO_THREE = taking(n={"type": "int", "min": 1, "max": 3}, q={"type": "str", "required": False})
@@ -169,6 +169,65 @@ def test_a_repair_that_changes_nothing_raises_or_gives_no_call_is_not_tried(repa
     assert (hand.run.fixes, hand.run.repair_due, len(hand.run.tried)) == ([], False, 1)
     assert isinstance(hand.effect, Decide) is redecide
     assert "repair" not in hand.run.path
+
+
+SAID: dict[str, tuple[Any, str]] = {
+    "raises": (raising, "r raised KeyError: 'region'"),
+    "a text": (lambda tool, args, run: "look", "r gave a str and no pair of tool and arguments"),
+    "three": (lambda tool, args, run: (tool, args, "more"), "r gave a tuple and no pair of tool and arguments"),
+    "a number": (lambda tool, args, run: 7, "r gave a int and no pair of tool and arguments"),
+    "no name": (lambda tool, args, run: (None, args), "r gave a tuple and no pair of tool and arguments"),
+    "a mapping": (lambda tool, args, run: {"tool": tool, "args": args}, "r gave a dict and no pair of tool and arguments"),
+}
+
+
+@pytest.mark.parametrize(("repair", "said"), SAID.values(), ids=SAID)
+def test_a_repair_that_fails_or_gives_nonsense_is_named_in_the_run(repair: Any, said: str) -> None:
+    def r(tool: str, args: Any) -> Any:
+        return repair(tool, args, None)
+
+    decide = ScriptedDecider([ToolCall("look", {"n": 9}, "c1"), "done"])
+    agent = Agent([a_tool(args=ONE_TO_THREE)], decide, repairs={"args:range:n": r}, clock=ScriptedClock())
+    run = agent.start("go")
+    agent.drive(run)
+    loaded = agent.load(agent.save(run))
+
+    assert [row for row in run.trace if row[0] == "repair_failed"] == [("repair_failed", 0.0, "c1", said)]
+    assert loaded == run
+    assert agent.replay(run) == run
+
+
+def test_a_repair_that_failed_is_not_asked_about_the_call_again_and_others_of_the_turn_are_repaired() -> None:
+    asked: list[Any] = []
+
+    def failing(tool: str, args: Any, run: Run) -> Any:
+        asked.append(args)
+        raise RuntimeError
+
+    hand = repaired(a_tool(args=ONE_TO_THREE), args__range__n=failing, args__missing__n=fix(n=1))
+    hand.decides(ToolCall("look", {"n": 9}, "c1"), ToolCall("look", {}, "c2"))
+    hand.gives("c2")
+
+    assert asked == [{"n": 9}]
+    assert hand.words == ["args:range:n", "ok"]
+
+
+def test_a_repair_without_an_idea_and_one_that_changes_nothing_are_no_failures() -> None:
+    for repair in (lambda tool, args, run: None, fix(n=9)):
+        hand = repaired(a_tool(args=ONE_TO_THREE), args__range__n=repair).decides(ToolCall("look", {"n": 9}, "c1"))
+        assert not [row for row in hand.run.trace if row[0] == "repair_failed"]
+
+
+def test_what_a_failed_repair_says_holds_no_secret() -> None:
+    def telling(tool: str, args: Any, run: Run) -> Any:
+        raise ValueError(f"cannot mend {args}")
+
+    args = taking(n={"type": "int", "max": 3}, key={"type": "str"})
+    hand = repaired(a_tool(args=args, secret=["key"]), args__range__n=telling)
+    hand.decides(ToolCall("look", {"n": 9, "key": "canary-key"}, "c1"))
+
+    assert [row[3] for row in hand.run.trace if row[0] == "repair_failed"] == ["args__range__n raised ValueError"]
+    assert "canary-key" not in save(hand.run)
 
 
 @pytest.mark.parametrize(("before", "after"), [(1, True), (1, 1.0), (True, 1), ([1], (1,)), (1, "1")])

@@ -16,6 +16,7 @@ from fsm_agent.core.plain import plain_copy, short
 from fsm_agent.core.redact import seal_journal
 from fsm_agent.core.run import Call, Run, Stop, new_run
 from fsm_agent.core.setup import Setup
+from fsm_agent.core.short_text import said_by
 from fsm_agent.core.stops import note_closed, still_closed, with_all_closed
 from fsm_agent.core.values import EffectClass, StopReason
 from fsm_agent.core.work import begin
@@ -228,7 +229,7 @@ class Engine:
             observer(run)
         except Exception as error:
             # It only looks on: what it failed at is told, and the run goes its way.
-            why = f"on_{when} raised {type(error).__name__}: {short(str(error))[1:-1]}"
+            why = f"on_{when} raised {said_by(error)}"
             run.trace.append(("observer_failed", run.spent_s, run.state, why))
 
     def _let_time_pass(self, run: Run, now: float | None) -> float:

@@ -9,9 +9,9 @@ from fsm_agent.core.canonical import nfc
 from fsm_agent.core.effects import Effect
 from fsm_agent.core.errors import WrongEvent
 from fsm_agent.core.events import Event
-from fsm_agent.core.plain import short
 from fsm_agent.core.run import Run
 from fsm_agent.core.setup import Setup
+from fsm_agent.core.short_text import said_by
 from fsm_agent.core.transcript import first_messages, given_ids, is_history
 
 _KINDS = frozenset({list, tuple, dict})
@@ -33,7 +33,7 @@ class Normalize:
             try:
                 request = setup.normalizer(request)
             except Exception as error:
-                run.note = f"the normalizer refused the request: {type(error).__name__}: {short(error)}"
+                run.note = f"the normalizer refused the request: {said_by(error)}"
                 return "rejected"
         run.request = request
         # No call of the run may have the id of one that the history brings along.

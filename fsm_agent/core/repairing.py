@@ -8,6 +8,7 @@ from fsm_agent.core.gate import Toolbox
 from fsm_agent.core.keys import call_key
 from fsm_agent.core.redact import seal_tries
 from fsm_agent.core.run import Call, Run
+from fsm_agent.core.short_text import said_by
 from fsm_agent.core.storable import own_args
 from fsm_agent.core.tools import Tool
 from fsm_agent.core.turn import Repair, Repairs
@@ -37,7 +38,7 @@ def plan_repairs(run: Run, box: Toolbox, repairs: Repairs) -> bool:
     ready: list[tuple[Call, tuple[str, str, Any]]] = []
     spent: list[tuple[Call, tuple[str, str, Any]]] = []
     for call, (name, function) in named:
-        changed = None if call.body_runs and _only_once(box.get(call.tool)) else _apply(function, call, run)
+        changed = None if call.body_runs and _only_once(box.get(call.tool)) else _apply(name, function, call, run)
         if changed is not None:
             (ready if most is None or call.tries < most else spent).append((call, (name, *changed)))
     for call, planned in ready or spent:
@@ -52,16 +53,28 @@ def _only_once(tool: Tool | None) -> bool:
     return tool is not None and tool.effect is EffectClass.AT_MOST_ONCE
 
 
-def _apply(repair: Repair, call: Call, run: Run) -> tuple[str, Any] | None:
-    """The changed tool and arguments, or None where the repair changes nothing, fails or gives something else."""
+def _apply(name: str, repair: Repair, call: Call, run: Run) -> tuple[str, Any] | None:
+    """The changed tool and arguments, or None where the repair has no idea, changes nothing, fails or gives something else."""
     try:
-        tool, args = repair(call.tool, own_args(call.args), run)  # type: ignore[misc]
-    except Exception:
-        # A repair is a function of the host; one that fails has no idea how to mend the call.
+        changed: Any = repair(call.tool, own_args(call.args), run)
+    except Exception as error:
+        # What it says may hold the arguments, and with them a secret.
+        _note(run, call, name, f"raised {said_by(error).partition(':')[0] if call.secret else said_by(error)}")
         return None
-    if not isinstance(tool, str) or (tool == call.tool and _same(tool, args, call.args)):
+    if changed is None:
         return None
-    return tool, args
+    kind = type(changed)
+    if not issubclass(kind, tuple | list) or len(changed) != 2 or not issubclass(type(changed[0]), str):
+        _note(run, call, name, f"gave a {kind.__name__} and no pair of tool and arguments")
+        return None
+    tool, args = changed
+    return None if tool == call.tool and _same(tool, args, call.args) else (tool, args)
+
+
+def _note(run: Run, call: Call, name: str, what: str) -> None:
+    """Say that a repair failed; it is not asked about this call again."""
+    call.tried_repairs.append(name)
+    run.trace.append(("repair_failed", run.spent_s, call.id, f"{name} {what}"))
 
 
 def _same(tool: str, changed: Any, args: Any) -> bool:

@@ -74,6 +74,19 @@ def _brief(value: Any, room: int, depth: int) -> str:
     return re.sub(r" at 0x[0-9a-fA-F]+", "", str(repr(value)))
 
 
+def said_by(error: BaseException) -> str:
+    """``ValueError: no such region``: an exception's type and message on one line; never raises, whatever its class does."""
+    try:
+        name = str.__str__(type(error).__name__)
+    except Exception:
+        name = "Exception"
+    try:
+        message = short(str.__str__(str(error)))[1:-1]
+    except Exception:
+        message = "(its message could not be read)"
+    return f"{name}: {message}"
+
+
 def cut(text: str, limit: int) -> str:
     """Cut a text to `limit` characters, the mark that says the full size included.
 

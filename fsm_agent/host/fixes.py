@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from inspect import iscoroutinefunction
 from typing import Any
 
 from fsm_agent.core.effects import OwnEffect
@@ -80,6 +81,8 @@ def named_repairs(repairs: Mapping[str, Fix]) -> dict[str, tuple[str, Repair]]:
         if not callable(fix):
             what = f"the repair of {short(error, 60)} is {short(fix, 60)}"
             raise BuildError(f"{what}; give a function of tool and arguments")
+        if iscoroutinefunction(fix):
+            raise BuildError(f"the repair of {short(error, 60)} is a coroutine function; give a plain function of tool and arguments")
         name = getattr(fix, "__name__", "<lambda>")
         if name == "<lambda>" or taken.setdefault(name, fix) is not fix:
             name = error
