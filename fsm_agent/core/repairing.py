@@ -73,7 +73,7 @@ def _apply(name: str, repair: Repair, call: Call, run: Run) -> tuple[str, Any] |
 
 def _note(run: Run, call: Call, name: str, what: str) -> None:
     """Say that a repair failed; it is not asked about this call again."""
-    call.tried_repairs.append(name)
+    call.tried_repairs += (name,)
     run.trace.append(("repair_failed", run.spent_s, call.id, f"{name} {what}"))
 
 
