@@ -21,6 +21,8 @@ from fsm_agent.core.guards import spendings, within_limits
 from fsm_agent.core.limits import Limits
 from fsm_agent.core.table import KINDS, Table
 from fsm_agent.core.values import Status, StopReason, ToolCall
+from fsm_agent.host.clock import ScriptedClock
+from fsm_agent.testing import ScriptedDecider
 
 STATES: list[tuple[str, str, frozenset[str] | None]] = [
     ("plan", "plan", frozenset()),
@@ -279,3 +281,10 @@ def test_a_run_without_limits_of_its_own_gets_the_figures_of_its_machine_and_not
     assert Agent([], None, machine=AUTOGPT.allowing({"fetch": None})).engine.setup.limits == Limits.autogpt()
     assert Agent([], None, machine=AUTOGPT, limits=Limits(max_turns=4)).engine.setup.limits == Limits(max_turns=4)
     assert Agent([], None, machine=attrs.evolve(AGENT, name="autogpt")).engine.setup.limits == Limits()
+
+
+def test_after_so_many_calls_no_turn_begins_behind_a_plan_either() -> None:
+    decider = ScriptedDecider(["a plan"], then="repeat-last")
+    agent = Agent([], decider, machine=AUTOGPT, limits=Limits.off(max_steps=50, stop_after_tool_calls=0), clock=ScriptedClock())
+    answer = agent.run("what is it?")
+    assert (answer.stop_reason, decider.asked) == (StopReason.STOP_AFTER_TOOL_CALLS, 1)

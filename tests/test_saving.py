@@ -638,12 +638,12 @@ def test_a_tool_that_the_run_waits_for_must_be_there() -> None:
     with pytest.raises(SavedRunError, match="waits for the tool 'note', which is not among look, fetch"):
         load(save(run), attrs.evolve(setup, box=others))
     with pytest.raises(SavedRunError, match="which is not among no tools"):
-        load(save(run), attrs.evolve(setup, box=Toolset()))
+        load(save(run), attrs.evolve(setup, box=Toolset(), limits=off()))
 
 
 def test_a_tool_that_nobody_waits_for_need_not_be_there() -> None:
     setup, run = SAVED["stopped"]
-    assert load(save(run), attrs.evolve(setup, box=Toolset())) == run
+    assert load(save(run), attrs.evolve(setup, box=Toolset(), limits=off())) == run
 
 
 @pytest.mark.parametrize(

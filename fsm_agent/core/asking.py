@@ -20,7 +20,7 @@ def ask_again(run: Run, retry_after_s: float | None, policy: Policy) -> bool:
     if not time_left(run):
         return may_decide(run)
     if not calls_below_stop(run):
-        # Asking again begins a turn, and after so many calls none begins.
+        # Asking again begins a turn, also where this request would have been the first.
         run.close(closed_guard(run, calls_below_stop))
         return False
     if run.failed_requests >= policy.model_attempts:
@@ -39,8 +39,14 @@ def ask_again(run: Run, retry_after_s: float | None, policy: Policy) -> bool:
 
 
 def may_decide(run: Run) -> bool:
-    """True while a turn is left, and time, tokens and money for it; notes the guard that is closed otherwise."""
+    """True while a turn is left, and time, tokens and money for it; notes the guard that is closed otherwise.
+
+    After so many calls no further turn begins, also where no row that leads here looks at them; the first is none of those.
+    """
     limits = run.limits
+    if limits.stop_after_tool_calls is not None and run.turns and not calls_below_stop(run):
+        run.close(closed_guard(run, calls_below_stop))
+        return False
     if limits.max_turns is None and limits.deadline_s is None and limits.max_tokens is None and limits.max_cost is None:
         return True
     for guard in (time_left, tokens_left, cost_left, turns_left):
