@@ -432,3 +432,73 @@ def test_identical_reads_share_one_body_once_everybody_has_spoken() -> None:
     assert made.words == ["denied:no", "ok", "ok"]
     assert [call.reused for call in made.calls] == [False, False, True]
     assert made.run.body_runs == 1
+
+
+# ---- a person's arguments count as any
+
+
+def edited(args: Any, *before: Any, **parts: Any) -> Hand:
+    """A run in which the calls of `before` were let run as they were, and one more with `args` in place of its own."""
+    made = Hand(*tools(), **{"limits": off(max_same_call=1), **parts})
+    for n, x in enumerate((*before, 9), 1):
+        made.decides(ToolCall("pay", {"x": x}, f"p{n}"))
+        last = n > len(before)
+        made.tell(Approved(f"p{n}", args if last else None, last))
+        if not last:
+            made.tell(Returned(f"p{n}", n))
+    return made
+
+
+def test_a_call_that_a_person_made_the_same_as_an_earlier_one_is_a_repetition() -> None:
+    made = edited({"x": 1}, 1)
+    assert made.words == ["ok", "refused:duplicate"]
+    assert made.run.stop is not None
+    assert made.run.stop.reason is StopReason.DUPLICATE_CALL
+    assert made.run.stop.closed[0].calls == ("p1", "p2")
+
+
+def test_a_call_that_a_person_changed_is_a_request_of_its_new_key() -> None:
+    made = edited({"x": 2}, 1).tell(Returned("p2", "paid"))
+    made.decides(ToolCall("pay", {"x": 2}, "p3"))
+    assert made.words == ["ok", "ok", "refused:duplicate"]
+
+
+def test_arguments_that_a_person_left_the_same_are_no_request_more() -> None:
+    made = edited({"x": 9}).tell(Returned("p1", "paid"))
+    assert made.words == ["ok"]
+    assert set(made.run.requests.values()) == {1}
+
+
+def test_a_person_s_repetition_is_refused_alone_where_the_policy_says_so() -> None:
+    made = edited({"x": 1}, 1, policy=Policy(duplicates="refuse"))
+    assert made.words == ["ok", "refused:duplicate"]
+    assert isinstance(made.effect, Decide)
+
+
+def test_a_person_s_arguments_that_break_the_contract_are_a_request_too() -> None:
+    made = edited({"x": 10}, 1, policy=Policy(duplicates="refuse"))
+    assert made.words == ["ok", "args:range:x"]
+    assert sorted(made.run.requests.values()) == [1, 1, 1]
+
+
+def test_the_place_in_the_window_is_that_of_the_arguments_that_run() -> None:
+    made = edited({"x": 2}, 1, limits=off(max_same_call=None, dedup_window=2)).tell(Returned("p2", "paid"))
+    before = list(made.run.window)
+    made.decides(ToolCall("pay", {"x": 9}, "p3"))
+    assert len(before) == 2
+    assert made.call("p3").admitted
+    made.tell(Approved("p3", {"x": 2}, True))
+    assert made.words[-1] == "refused:duplicate"
+
+
+def test_what_is_behind_a_person_s_repetition_begins_no_more() -> None:
+    made = Hand(*tools(), limits=off(max_same_call=1)).decides(ToolCall("pay", {"x": 1}, "p1")).tell(Approved("p1"))
+    made.tell(Returned("p1", "paid"))
+    made.decides(*(ToolCall("pay", {"x": n + 1}, f"p{n}") for n in (2, 3, 4)))
+    made.tell(Approved("p2")).tell(Approved("p3", {"x": 1}, True))
+    assert made.words == ["ok", "open", "refused:duplicate", "skipped:duplicate_call"]
+    assert made.batch == ["p2"]
+    made.tell(Started(("p2",))).tell(Returned("p2", "paid"))
+    assert made.run.stop is not None
+    assert made.run.stop.reason is StopReason.DUPLICATE_CALL
+    assert replay(made.engine, made.run) == made.run

@@ -217,6 +217,25 @@ def _repeats(run: Run, call: Call, tool: Tool | None, policy: Policy) -> bool:
     return True
 
 
+def count_edited(run: Run, call: Call, tool: Tool | None, policy: Policy) -> bool:
+    """Count an admitted call under the key of the arguments that a person gave it; true when the policy does not let it run.
+
+    The decider's own request stays counted; what a person left the same call is no request more.
+    """
+    watches = run.limits.max_same_call is not None or run.limits.dedup_window is not None
+    before, key = call.key, same_key(run, tool, call.args)
+    if not watches or key == before:
+        call.key = key
+        return False
+    if before in run.window:
+        # It is this call's place in the window: what the decider asked for does not run.
+        del run.window[len(run.window) - 1 - run.window[::-1].index(before)]
+    repeats = _repeats(run, call, tool, policy)
+    if not repeats and run.limits.dedup_window is not None:
+        run.window.append(key)
+    return repeats
+
+
 def _same_args(run: Run, tool: Tool | None, args: Any) -> object:
     """The arguments that make two calls the same: defaults filled in, or those that the contract names as identity."""
     if tool is None:

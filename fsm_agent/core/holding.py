@@ -28,7 +28,7 @@ from fsm_agent.core.events import (
     Skipped,
     Superseded,
 )
-from fsm_agent.core.gate import Toolbox, call_fault, fault_list, first_open_fault, refuse, same_key, share
+from fsm_agent.core.gate import Toolbox, call_fault, count_edited, fault_list, first_open_fault, refuse, share
 from fsm_agent.core.keys import call_key
 from fsm_agent.core.plain import short, storable
 from fsm_agent.core.redact import MARK
@@ -88,7 +88,7 @@ def tell_held(run: Run, box: Toolbox, policy: Policy, event: Event) -> None:
         call = _waiting(run, event.call_id, APPROVAL)
         tool = box.get(call.tool)
         if event.edited:
-            _edit(run, tool, call, event.args)
+            _edit(run, tool, policy, call, event.args)
         if call.ok is None:
             _next(run, tool, call, "")
     else:
@@ -128,8 +128,8 @@ def _next(run: Run, tool: Tool | None, call: Call, awaits: str) -> None:
     call.awaits = awaits or (CLIENT if tool is not None and tool.where == CLIENT else "")
 
 
-def _edit(run: Run, tool: Tool | None, call: Call, args: Any) -> None:
-    """Take a person's arguments in place of the decider's; they are measured like any.
+def _edit(run: Run, tool: Tool | None, policy: Policy, call: Call, args: Any) -> None:
+    """Take a person's arguments in place of the decider's; they are measured and counted like any.
 
     Where a secret was shown as a mark and still stands there as one, it keeps its value.
     """
@@ -139,12 +139,23 @@ def _edit(run: Run, tool: Tool | None, call: Call, args: Any) -> None:
     call.edited, call.args = storable(before), after
     if tool is None:
         return
-    call.key = same_key(run, tool, call.args)
+    repeats = count_edited(run, call, tool, policy)
     fault = call_fault(tool, call.args)
     if tool.secret and run.replaying:
         fault = first_open_fault(tool, call.args, fault)
     if fault:
         refuse(run, call, f"args:{fault}", fault_list(tool, call.args))
+    elif repeats:
+        refuse(run, call, "refused:duplicate", "the same call was made before and is not run again")
+        if run.closed:
+            _skip_behind(run, call)
+
+
+def _skip_behind(run: Run, call: Call) -> None:
+    """Where a call ends the run, nothing behind it begins any more, and nobody is asked about it."""
+    for other in run.open_calls[run.open_calls.index(call) + 1 :]:
+        if other.ok is None:
+            refuse(run, other, f"skipped:{run.closed[0].reason.value}", "the run is stopping")
 
 
 def _deny(run: Run, policy: Policy, call: Call, reason: Any) -> None:
