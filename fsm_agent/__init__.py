@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         RunError,
         SavedRunError,
     )
+    from fsm_agent.core.instructions import Prompts, TaskPolicy
     from fsm_agent.core.limits import Limits
     from fsm_agent.core.run import Call, Run, Stop
     from fsm_agent.core.setup import Setup
@@ -58,6 +59,7 @@ _HOMES = {
     "fsm_agent.core.effects": "CallTools Compose Decide Judge Wait",
     "fsm_agent.core.engine": "Engine",
     "fsm_agent.core.errors": "BuildError CannotResume FsmAgentError MissingExtra RunError SavedRunError",
+    "fsm_agent.core.instructions": "Prompts TaskPolicy",
     "fsm_agent.core.limits": "Limits",
     "fsm_agent.core.run": "Call Run Stop",
     "fsm_agent.core.setup": "Setup",
@@ -92,6 +94,7 @@ __all__ = [
     "MissingExtra",
     "Pattern",
     "Policy",
+    "Prompts",
     "Range",
     "ResultClass",
     "Retry",
@@ -105,6 +108,7 @@ __all__ = [
     "Stop",
     "StopReason",
     "Table",
+    "TaskPolicy",
     "Tool",
     "ToolCall",
     "ToolContext",

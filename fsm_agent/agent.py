@@ -13,6 +13,7 @@ from fsm_agent.core.answers import Answer, answer_of, paused_answer
 from fsm_agent.core.effects import OwnEffect
 from fsm_agent.core.engine import Engine
 from fsm_agent.core.errors import BuildError, RunError
+from fsm_agent.core.instructions import Prompts
 from fsm_agent.core.limits import Limits
 from fsm_agent.core.messages import Message
 from fsm_agent.core.plain import short
@@ -61,10 +62,10 @@ class Agent(People, Streams):
     `allowed` narrows the tools of states. `repairs` maps an error word to a function of tool and arguments. `required`
     names tools whose evidence an answer needs, `verify` (a function or a model) is asked whether it suffices. `memory` with
     `ttl_s` (or a tool's own TTL) remembers pure tools. `strategy` and `hooks` are seed 004's. A model is told
-    `instructions` before the rules in force. `answer` is the form of a typed answer: a JSON Schema, an attrs or Pydantic
-    class, or an annotation. `work` gives kinds of work of the user's own, `effects` what performs the effects they ask for
-    (a class derived from OwnEffect to a function of it). With `code_mode` the model may answer with programs that call the
-    tools.
+    `instructions`, and behind them the generated texts that `prompts` chooses (by default the agent policy alone). `answer` is
+    the form of a typed answer: a JSON Schema, an attrs or Pydantic class, or an annotation. `work` gives kinds of work of the
+    user's own, `effects` what performs the effects they ask for (a class derived from OwnEffect to a function of it). With
+    `code_mode` the model may answer with programs that call the tools.
 
     Raises BuildError when any of these is wrong, naming the mend.
     """
@@ -92,62 +93,48 @@ class Agent(People, Streams):
         strategy: Iterable[Strategy] = (),
         hooks: Hooks | Sequence[Hooks] | None = None,
         instructions: str = "",
+        prompts: Prompts | None = None,
         answer: Any = None,
         code_mode: CodeMode | None = None,
     ) -> None:
-        asks_model = is_model(model)
-        closer = close if close is not None else _closer_of(model)
-        if not asks_model:
-            check_callables(model=model)
-        check_callables(normalizer=normalizer, verify=None if is_model(verify) else verify, close=close)
+        check_callables(model=None if is_model(model) else model, verify=None if is_model(verify) else verify)
+        check_callables(normalizer=normalizer, close=close)
         check_machine("machine", machine)
         check_mappings(allowed=allowed, repairs=repairs)
         check_text(instructions=instructions)
-        check_kinds(limits=(limits, Limits), policy=(policy, Policy))
+        check_kinds(limits=(limits, Limits), policy=(policy, Policy), prompts=(prompts, Prompts))
         check_kinds(memory=(memory, Memory), clock=(clock, Clock), code_mode=(code_mode, CodeMode))
         check_own(work, effects)
         guide = Guide(strategy, hooks)
-        box = toolset(tools)
-        if code_mode is not None:
-            box = Toolset([*(tool for name in box.names() if (tool := box.get(name)) is not None), code_mode.tool()])
+        box = _with_programs(toolset(tools), code_mode)
         self.typed = typed_answer(answer) if answer is not None else None
-        if memory is None and (ttl_s or negative_ttl_s):
-            raise BuildError("a TTL is given and no memory; pass memory=TtlMemory(), or leave the TTL out")
-        self.engine = Engine(
-            Setup(
-                table=machine.allowing(allowed) if allowed is not None else machine,
-                box=box,
-                work={**WORK, **(work or {})},
-                limits=limits if limits is not None else machine.limits,
-                policy=policy if policy is not None else Policy(),
-                repairs=named_repairs(repairs or {}),
-                required=required,
-                normalizer=normalizer,
-                answer=self.typed,
-                verifies=verify is not None,
-                composes=asks_model or closer is not None,
-                checks=guide.checks,
-                peeks=True,
-                runs_programs=code_mode is not None,
-            )
+        closer = close if close is not None else _closer_of(model)
+        setup = Setup(
+            table=machine.allowing(allowed) if allowed is not None else machine,
+            box=box,
+            work={**WORK, **(work or {})},
+            limits=limits if limits is not None else machine.limits,
+            policy=policy if policy is not None else Policy(),
+            repairs=named_repairs(repairs or {}),
+            required=required,
+            normalizer=normalizer,
+            answer=self.typed,
+            verifies=verify is not None,
+            composes=is_model(model) or closer is not None,
+            checks=guide.checks,
+            peeks=True,
+            runs_programs=code_mode is not None,
         )
+        self.engine = Engine(setup)
         decide: Any = model
-        if asks_model:
-            schema = self.typed.schema if self.typed is not None else None
-            decide = ModelDecider(cast(Model, model), self.engine.setup, instructions=instructions, schema=schema)
+        if is_model(model):
+            decide = ModelDecider(cast(Model, model), setup, instructions=instructions, told=prompts)
             closer = close if close is not None else decide.close
-        host = Host(
-            clock=clock if clock is not None else SystemClock(),
-            memory=memory,
-            ttl_s=ttl_s,
-            negative_ttl_s=negative_ttl_s,
-            breakers=Breakers(),
-            programs=Sandbox(code_mode, box) if code_mode is not None else None,
-        )
-        verifier = ModelVerifier(cast(Model, verify), required) if is_model(verify) else cast("Verifier | None", verify)
+        host = _host(clock, memory, ttl_s, negative_ttl_s, Sandbox(code_mode, box) if code_mode is not None else None)
+        judge: Any = ModelVerifier(cast(Model, verify), required) if is_model(verify) else verify
         Streams.__init__(self)
         self.driver = Driver(
-            engine=self.engine, decide=decide, host=host, verify=verifier, close=closer, guide=guide, performers=effects or {}
+            engine=self.engine, decide=decide, host=host, verify=judge, close=closer, guide=guide, performers=effects or {}
         )
 
     def run(self, request: Any, *, context: Any = None, **start: Any) -> Answer:
@@ -246,6 +233,28 @@ class Agent(People, Streams):
         if answer is None:
             raise RunError(f"run {run.id!r} stands still in state {run.state!r} without an answer; drive it on")
         return answer
+
+
+def _with_programs(box: Toolset, code_mode: CodeMode | None) -> Toolset:
+    """The tools, and the one that runs programs where there is code mode."""
+    if code_mode is None:
+        return box
+    return Toolset([*(tool for name in box.names() if (tool := box.get(name)) is not None), code_mode.tool()])
+
+
+def _host(
+    clock: Clock | None, memory: Memory | None, ttl_s: float | None, negative_ttl_s: float | None, programs: Sandbox | None
+) -> Host:
+    if memory is None and (ttl_s or negative_ttl_s):
+        raise BuildError("a TTL is given and no memory; pass memory=TtlMemory(), or leave the TTL out")
+    return Host(
+        clock=clock if clock is not None else SystemClock(),
+        memory=memory,
+        ttl_s=ttl_s,
+        negative_ttl_s=negative_ttl_s,
+        breakers=Breakers(),
+        programs=programs,
+    )
 
 
 def _closer_of(decide: Any) -> Closer | None:

@@ -78,6 +78,7 @@ FLOORS: dict[str, int] = {
     "core.effects": 4,
     "core.ending": 4,
     "core.engine": 4,
+    "core.instructions": 4,
     "core.normalizing": 4,
     "core.programs": 4,
     "core.proposal": 4,

@@ -9,7 +9,7 @@ from typing import Any
 import attrs
 import pytest
 
-from fsm_agent import Agent, Decision, Limits, Policy, Run, Tool, ToolCall, Usage
+from fsm_agent import Agent, Decision, Limits, Policy, Prompts, Run, TaskPolicy, Tool, ToolCall, Usage
 from fsm_agent.core.agent_table import AGENT
 from fsm_agent.core.answers import Answer
 from fsm_agent.core.autogpt_table import AUTOGPT
@@ -18,6 +18,7 @@ from fsm_agent.core.effects import Decide
 from fsm_agent.core.engine import Engine
 from fsm_agent.core.errors import RunError
 from fsm_agent.core.messages import Message, Purpose, Role
+from fsm_agent.core.prompts import agent_policy, stop_contract
 from fsm_agent.core.setup import Setup
 from fsm_agent.core.work import WORK
 from fsm_agent.host.clock import ScriptedClock
@@ -225,12 +226,48 @@ def test_the_texts_that_are_kept_do_not_grow_without_end() -> None:
     assert 0 < len(decider._texts) <= 256
 
 
+TASK = TaskPolicy(goal="Find k.", done=["k is known"], output="one line", tool_rules=["read first"])
+
+
 def test_without_a_policy_the_hosts_words_stand_alone() -> None:
-    model = Scripted(DONE)
-    setup = Agent(tools(), model, limits=FREE).engine.setup
-    run = Engine(setup).start("go")
-    ModelDecider(model, setup, instructions="Mine.", policy=False)(Decide(run, ("read",)))
+    _, model = ran((Scripted, sync), DONE, instructions="Mine.", prompts=Prompts(agent_policy=False))
     assert model.asked[0].instructions == "Mine."
+
+
+@ways
+def test_the_host_chooses_which_generated_prompts_are_told(way: Way) -> None:
+    chosen = Prompts(task=TASK, stop_contract=True)
+    limits = Limits.off(max_steps=50, max_turns=9, max_tool_calls=1, max_same_call=2)
+    turns = (calls(("a", "read", {"k": 1})), calls(("b", "read", {"k": 2})))
+    _, model = ran(way, *turns, limits=limits, instructions="Be brief.", prompts=chosen)
+    first, last = model.asked[0].instructions, model.asked[-1]
+
+    assert first.startswith(f"Be brief.\n\n{TASK}\n\n{stop_contract(limits, Policy())}\n\n[Agent policy]")
+    assert (last.purpose, last.instructions) == ("close", f"Be brief.\n\n{TASK}")
+
+
+@ways
+def test_what_is_told_is_what_is_in_force_at_each_request(way: Way) -> None:
+    limits = Limits.off(max_steps=60, max_turns=9, max_same_call=1, max_same_tool_calls={"read": 1}, max_tool_calls=5)
+    policy = Policy(duplicates="refuse")
+    agent = Agent(tools(), model := way[0](calls(("a", "read", {"k": 1})), calls(("b", "pay", {"x": 1})), DONE),
+                  limits=FREE, policy=policy, prompts=Prompts(stop_contract=True), allowed={"gather": ["read", "pay"]})  # fmt: skip
+    run = agent.start("find k", limits=limits)
+    way[1](agent, run)
+    for request in model.asked:
+        offered = [offer.name for offer in request.tools]
+        wanted = f"{stop_contract(limits, policy)}\n\n{agent_policy(limits, policy, offered, request.state)}"
+        assert request.instructions == wanted
+    assert [[offer.name for offer in request.tools] for request in model.asked] == [["read", "pay"], ["pay"], ["pay"]]
+
+    model.turns["decide"] = [calls(("c", "pay", {"x": 1})), calls(("d", "pay", {"x": 2})), DONE]
+    stopped = agent.start("find k", limits=attrs.evolve(limits, max_tool_calls=1))
+    way[1](agent, stopped)
+    seen = len(model.asked)
+    agent.engine.resume(stopped, {"max_tool_calls": 4})
+    way[1](agent, stopped)
+    assert all("Tool calls in all: 4" in request.instructions for request in model.asked[seen:])
+    assert len(model.asked) > seen
 
 
 # -- when it fails ---------------------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ from typing import Any
 
 from fsm_agent.core import prompts
 from fsm_agent.core.effects import Compose, Decide, Judge
+from fsm_agent.core.instructions import Prompts
 from fsm_agent.core.limits import Limits
 from fsm_agent.core.messages import History, Message, Purpose, Role, ToolOffer
 from fsm_agent.core.run import Run
@@ -22,15 +23,15 @@ _ANY_OBJECT: Mapping[str, Any] = {"type": "object"}
 class ModelDecider:
     """Asks a model with the run's history, the tools that the state allows and have budget left, and the rules in force.
 
-    `instructions` are the host's own and stand before the rules; with `policy` false there are no others.
+    `instructions` are the host's own and stand before the generated ones, which `told` chooses.
     """
 
     is_model = True
 
-    def __init__(
-        self, model: Model, setup: Setup, *, instructions: str = "", policy: bool = True, schema: Mapping[str, Any] | None = None
-    ) -> None:
-        self.model, self.setup, self.instructions, self.policy, self.schema = model, setup, instructions, policy, schema
+    def __init__(self, model: Model, setup: Setup, *, instructions: str = "", told: Prompts | None = None) -> None:
+        self.model, self.setup, self.instructions = model, setup, instructions
+        self.told = told if told is not None else Prompts()
+        self.schema = setup.answer.schema if setup.answer is not None else None
         self.needs_loop = is_async(model.reply)
         # What was made once is not made again: offers by the names they are for, texts by limits, state and names.
         self._offered: dict[tuple[str, ...], tuple[ToolOffer, ...]] = {}
@@ -67,7 +68,7 @@ class ModelDecider:
                 run_id=run.id,
                 state=run.state,
                 purpose=purpose,
-                instructions=self.instructions,
+                instructions=self.told.writing(self.instructions),
                 messages=[*transcript(run, self.setup.box), Message(role=Role.USER, text=asked)],
                 schema=self.schema,
                 left=prompts.left_of(run),
@@ -77,15 +78,12 @@ class ModelDecider:
         )
 
     def _instructions(self, run: Run, tools: tuple[str, ...]) -> str:
-        if not self.policy:
-            return self.instructions
         limits = run.limits
         known = self._texts.get((id(limits), run.state, tools))
         # An id may be another object's by now; the one that it was made for is kept beside the text.
         if known is not None and known[0] is limits:
             return known[1]
-        rules = prompts.agent_policy(limits, self.setup.policy, tools, run.state)
-        made = f"{self.instructions}\n\n{rules}".strip()
+        made = self.told.deciding(self.instructions, limits, self.setup.policy, tools, run.state)
         if len(self._texts) >= _MOST_KNOWN:
             self._texts.clear()
         self._texts[id(limits), run.state, tools] = (limits, made)
