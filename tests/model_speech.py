@@ -12,13 +12,18 @@ import attrs
 
 @attrs.frozen(kw_only=True)
 class Said:
-    """What the model says in one reply, in words of no provider; `calls` are of id, name and the text of the arguments."""
+    """What the model says in one reply, in words of no provider; `calls` are of id, name and the text of the arguments.
+
+    `thinks` stands before the text, in the provider's own words, and `between` behind the first call.
+    """
 
     text: str = ""
     calls: tuple[tuple[str, str, str], ...] = ()
     finish: str = ""
     refusal: str = ""
     tokens: tuple[int, int] = (11, 7)
+    thinks: tuple[dict[str, Any], ...] = ()
+    between: tuple[dict[str, Any], ...] = ()
 
 
 def of_path(path: str) -> Any:
@@ -91,7 +96,12 @@ class Chat:
         calls = [
             {"id": one, "type": "function", "function": {"name": name, "arguments": args}} for one, name, args in said.calls
         ]
+        # What is kept with a message or a call are fields of it.
+        for call, fields in zip(calls, said.between, strict=False):
+            call |= fields
         message = {"role": "assistant", "content": said.text or None, "refusal": said.refusal or None}
+        for fields in said.thinks:
+            message |= fields
         into, out = said.tokens
         return {
             "id": "x", "object": "chat.completion", "created": 1, "model": body["model"],
@@ -112,12 +122,20 @@ class Chat:
             return "", {"id": "x", "object": "chat.completion.chunk", "created": 1, "model": "m", "choices": choices}
 
         yield chunk({"role": "assistant", "content": ""})
+        for fields in said.thinks:
+            for name, items in fields.items():
+                for item in items:
+                    for piece in pieces(item.get("text", "")):
+                        said_now: dict[str, Any] = {**item, "text": piece, "signature": None}
+                        yield chunk({name: [said_now]})
+                    yield chunk({name: [{**item, "text": ""} if "text" in item else item]})
         for piece in pieces(said.text):
             yield chunk({"content": piece})
         for piece in pieces(said.refusal):
             yield chunk({"refusal": piece})
         for index, (one, name, args) in enumerate(said.calls):
-            yield chunk({"tool_calls": [{"index": index, "id": one, "function": {"name": name, "arguments": ""}}]})
+            fields = dict(enumerate(said.between)).get(index, {})
+            yield chunk({"tool_calls": [{"index": index, "id": one, "function": {"name": name, "arguments": ""}, **fields}]})
             for piece in pieces(args):
                 yield chunk({"tool_calls": [{"index": index, "function": {"arguments": piece}}]})
         yield chunk({}, Chat.finish(said))
@@ -159,6 +177,8 @@ class Messages:
             if first != ["tool_result"] * len(asked) or sorted(results) != sorted(asked):
                 yield f"tool_use ids {asked} without tool_result blocks directly after"
             asked = [block["id"] for block in blocks if block["type"] == "tool_use"]
+            if asked and "thinking" in body and "thinking" not in blocks[0]["type"]:
+                yield f"Expected `thinking` or `redacted_thinking`, but found `{blocks[0]['type']}`"
             for block in blocks:
                 if block["type"] == "text" and not block["text"].strip():
                     yield "text content blocks must be non-empty"
@@ -173,8 +193,9 @@ class Messages:
 
     @staticmethod
     def _blocks(said: Said) -> list[dict[str, Any]]:
-        blocks: list[dict[str, Any]] = [{"type": "text", "text": said.text}] if said.text else []
-        return blocks + [{"type": "tool_use", "id": one, "name": name, "input": args} for one, name, args in said.calls]
+        text: list[dict[str, Any]] = [{"type": "text", "text": said.text}] if said.text else []
+        calls = [{"type": "tool_use", "id": one, "name": name, "input": args} for one, name, args in said.calls]
+        return [*said.thinks, *text, *calls[:1], *said.between, *calls[1:]]
 
     @staticmethod
     def _message(said: Said, body: dict[str, Any]) -> dict[str, Any]:
@@ -207,6 +228,14 @@ class Messages:
                 yield event("content_block_start", index=index, content_block={"type": "text", "text": ""})
                 for piece in pieces(block["text"]):
                     yield event("content_block_delta", index=index, delta={"type": "text_delta", "text": piece})
+            elif block["type"] == "thinking":
+                yield event("content_block_start", index=index, content_block={**block, "thinking": "", "signature": ""})
+                for piece in pieces(block["thinking"]):
+                    yield event("content_block_delta", index=index, delta={"type": "thinking_delta", "thinking": piece})
+                signature = {"type": "signature_delta", "signature": block["signature"]}
+                yield event("content_block_delta", index=index, delta=signature)
+            elif block["type"] != "tool_use":
+                yield event("content_block_start", index=index, content_block=block)
             else:
                 yield event("content_block_start", index=index, content_block={**block, "input": {}})
                 for piece in pieces(block["input"]):
@@ -243,7 +272,7 @@ class Responses:
                 yield bad_name(item["name"])
                 yield "" if isinstance(json.loads(item["arguments"]), dict) else "arguments are no object"
                 waiting.append(item["call_id"])
-            elif waiting:
+            elif waiting and item.get("type") != "reasoning":
                 yield f"No tool output found for function call {waiting[0]}"
         if waiting:
             yield f"No tool output found for function call {waiting[0]}"
@@ -255,12 +284,13 @@ class Responses:
             content.append({"type": "output_text", "text": said.text, "annotations": [], "logprobs": []})
         if said.refusal:
             content.append({"type": "refusal", "refusal": said.refusal})
-        output: list[dict[str, Any]] = [{"type": "reasoning", "id": "rs_1", "summary": []}]
+        output: list[dict[str, Any]] = [*said.thinks] or [{"type": "reasoning", "id": "rs_1", "summary": []}]
         if content:
             output.append({"type": "message", "id": "msg_1", "role": "assistant", "status": "completed", "content": content})
         for one, name, args in said.calls:
             call = {"type": "function_call", "id": f"fc_{one}", "call_id": one, "name": name, "arguments": args}
             output.append({**call, "status": "completed"})
+            output += said.between if one == said.calls[0][0] else ()
         cut = said.finish in ("max_output_tokens", "content_filter")
         status = "incomplete" if cut else said.finish or "completed"
         into, out = said.tokens

@@ -8,7 +8,7 @@ from typing import Any
 import attrs
 import pytest
 
-from fsm_agent.core.values import Decision
+from fsm_agent.core.values import Decision, Usage
 from fsm_agent.host.model import FailureKind, ModelFailed, ModelRequest
 from fsm_agent.models.client_call import ask
 
@@ -58,6 +58,9 @@ class Taken:
 
     def decision(self) -> Decision:
         return DONE
+
+    def usage(self) -> Usage | None:
+        return Usage(input_tokens=3) if self.pieces else None
 
 
 def answer(stream: Stream, reader: Any, request: ModelRequest = LISTENED) -> Any:

@@ -131,6 +131,7 @@ FLOORS: dict[str, int] = {
     "models.anthropic_messages": 5,
     "models.bounded_schema": 5,
     "models.client_call": 5,
+    "models.kept": 5,
     "models.clients": 5,
     "models.failures": 5,
     "models.finishes": 5,

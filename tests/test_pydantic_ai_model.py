@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from typing import Any
 
 import attrs
 import pytest
 from pydantic_ai.exceptions import ModelHTTPError
-from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart
+from pydantic_ai.messages import ModelResponse, TextPart, ThinkingPart, ToolCallPart
 from pydantic_ai.models.function import AgentInfo, DeltaToolCall, FunctionModel
 from pydantic_ai.models.test import TestModel
 from pydantic_ai.usage import RequestUsage
 
 from fsm_agent.core.errors import MissingExtra
 from fsm_agent.core.messages import Message, Role, ToolOffer
+from fsm_agent.core.plain import dumps, loads
 from fsm_agent.core.values import Decision, ToolCall, Usage
 from fsm_agent.host.model import FailureKind, ModelFailed, ModelRequest
 from fsm_agent.models import pydantic_ai_model
@@ -108,6 +110,44 @@ def test_a_tools_name_goes_out_as_providers_take_it_and_comes_back_as_it_is(ask:
     response = ModelResponse(parts=[ToolCallPart(wire_name("web.search"), {})])
 
     assert ask(PydanticAIModel(FunctionModel(lambda messages, info: response)), ASKED).calls[0].tool == "web.search"
+
+
+THOUGHT = ThinkingPart("I have to add.", signature="sig", provider_name="google", provider_details={"n": 1})
+SIGNED = ToolCallPart("add", {"a": 1}, tool_call_id="c1", provider_name="google", provider_details={"thought_signature": "Zm9v"})
+SAID = TextPart("Let me see.", id="msg_1")
+
+
+@each_way
+def test_thoughts_and_signatures_go_back_in_their_place(ask: Ask) -> None:
+    seen: list[Any] = []
+
+    def reply(messages: Any, info: AgentInfo) -> ModelResponse:
+        seen.append(list(messages))
+        return ModelResponse(parts=[THOUGHT, SAID, SIGNED], provider_name="google")
+
+    model = PydanticAIModel(FunctionModel(reply))
+    decision = ask(model, ASKED)
+    assert "have to add" not in str(decision.text)
+    assert loads(dumps(decision.kept), "kept") == decision.kept
+    answered = Message(role=Role.TOOL, call_id="c1", tool="add", text="2")
+    turn = Message(role=Role.ASSISTANT, text=decision.text, calls=decision.calls, kept=decision.kept)
+    ask(model, attrs.evolve(ASKED, messages=[*ASKED.messages, turn, answered]))
+
+    assert seen[1][1].parts == [THOUGHT, replace(SAID, provider_name="google"), SIGNED]
+
+
+@each_way
+def test_a_part_that_the_package_does_not_know_any_more_is_left_out(ask: Ask) -> None:
+    seen: list[Any] = []
+
+    def reply(messages: Any, info: AgentInfo) -> ModelResponse:
+        seen.append(list(messages))
+        return REPLY
+
+    kept = {"by": "pydantic-ai", "parts": [{"opaque": {"part_kind": "dream"}}, {"text": 2}]}
+    turn = Message(role=Role.ASSISTANT, text="So", kept=kept)
+    ask(PydanticAIModel(FunctionModel(reply)), attrs.evolve(ASKED, messages=[*ASKED.messages, turn, *ASKED.messages]))
+    assert [part.content for part in seen[0][1].parts] == ["So"]
 
 
 HISTORY = [

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -97,8 +97,9 @@ def test_what_is_no_usage_and_no_finish_reason_is_none(usage: Any, finish: Any) 
 
 @pytest.mark.parametrize("text", ["", " \n", None, 5])
 def test_a_model_that_was_asked_for_a_text_and_gave_none_is_told_so(text: Any) -> None:
-    with pytest.raises(TypeError, match="gave none \\(finish reason 'length'\\)"):
-        event_of_answer(COMPOSE, Decision(text=text, finish="length"))
+    with pytest.raises(MalformedDecision, match="gave none \\(finish reason 'length'\\)") as raised:
+        event_of_answer(COMPOSE, Decision(text=text, finish="length", usage=USAGE))
+    assert raised.value.usage == USAGE
 
 
 # -- failures --------------------------------------------------------------------------------------------------------
@@ -143,6 +144,18 @@ def test_failures_of_verifiers_and_closers(error: BaseException) -> None:
     assert event_of_failure(JUDGE, error, model=True) == JudgeFailed(name, "x")
     told = event_of_failure(COMPOSE, error, model=True)
     assert told == (ComposeFailed("timeout", "x", "passing") if name == "ModelFailed" else ComposeFailed(name, "x"))
+
+
+@pytest.mark.parametrize("error", [ModelFailed("timeout", "x", usage=USAGE), MalformedDecision("x", USAGE)], ids=repr)
+@pytest.mark.parametrize("effect", [DECIDE, JUDGE, COMPOSE], ids=lambda one: type(one).__name__)
+def test_a_failure_that_says_what_it_cost_is_told_with_it(effect: Any, error: BaseException) -> None:
+    told: Any = event_of_failure(effect, error, model=True)
+    assert told.usage == USAGE
+    assert event_of_failure(effect, ModelFailed("timeout", "x", usage=cast(Any, 5)), model=True).usage is None  # type: ignore[union-attr]
+
+
+def test_what_a_provider_wants_back_with_a_text_stays_with_it() -> None:
+    assert event_of_answer(COMPOSE, Decision(text="x", kept={"by": "me"})) == Composed("x", kept={"by": "me"})
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit(), GeneratorExit()], ids=repr)

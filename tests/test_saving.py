@@ -453,7 +453,7 @@ def one_of_each(text: str) -> list[tuple[Any, ...]]:
 
 PLAIN = {
     "request", "given", "args", "value", "fields", "first_fields", "empties", "note", "intent", "reason", "changed", "text", "citations",
-    "question", "finish", "usage", "detail", "answer", "edited", "why",
+    "question", "finish", "usage", "detail", "answer", "edited", "why", "kept",
 }  # fmt: skip
 # Fields that hold plain data or what others said are read as they are; these are the others that may also be null.
 NULLABLE = {

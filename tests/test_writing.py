@@ -10,11 +10,13 @@ from by_hand import Hand, a_tool, off
 from fsm_agent.core.answers import answer_of
 from fsm_agent.core.effects import Compose, Decide, Judge, Wait
 from fsm_agent.core.errors import WrongEvent
-from fsm_agent.core.events import Cancelled, Composed, ComposeFailed, Decided
+from fsm_agent.core.events import Cancelled, Composed, ComposeFailed, Decided, JudgeFailed
 from fsm_agent.core.limits import Limits
+from fsm_agent.core.messages import Role
 from fsm_agent.core.replay import replay
 from fsm_agent.core.saving import load, save
 from fsm_agent.core.table import Row, State, Table
+from fsm_agent.core.transcript import transcript
 from fsm_agent.core.typed_answer import typed_answer
 from fsm_agent.core.values import Decision, Policy, Status, StopReason, ToolCall, Usage
 
@@ -195,3 +197,59 @@ def test_a_run_that_answered_needs_no_closing_turn() -> None:
     hand = Hand(limits=off(), composes=True).decides(text="it is so")
     assert hand.effect is None
     assert not isinstance(hand.effect, Decide)
+
+
+# ---- what was written is part of the history, and what it cost is counted
+
+COST = Usage(input_tokens=3, output_tokens=4, cost=0.5)
+
+
+def said(hand: Hand) -> list[tuple[str, str]]:
+    """What users and the model said so far."""
+    return [(str(one.role), one.text) for one in transcript(hand.run, hand.engine.setup.box) if one.role is not Role.TOOL and one.text]
+
+
+def test_a_draft_is_in_the_history_and_so_is_each_one_that_was_not_taken() -> None:
+    hand = writing().tell(Composed(" ")).tell(Composed("five", kept={"by": "me"}))
+    reply = "Your reply could not be taken: the reply held no text. Answer again."
+    assert said(hand) == [("user", "find x"), ("user", reply), ("assistant", "five")]
+    assert transcript(hand.run, hand.engine.setup.box)[-1].kept == {"by": "me"}
+    hand.judges("need_more", reason="two sources")
+    assert said(hand)[-2:] == [("assistant", "five"), ("user", "The answer is not accepted yet: two sources.")]
+    again = load(save(hand.run), hand.engine.setup)
+    assert transcript(again, hand.engine.setup.box) == transcript(hand.run, hand.engine.setup.box)
+    assert replay(hand.engine, again) == hand.run
+
+
+def closing(event: Any, **bounds: Any) -> Hand:
+    hand = Hand(a_tool("look"), limits=off(max_tool_calls=1, max_turns=9, **bounds), composes=True)
+    return hand.asks("look").gives("c1", {"n": 5}).asks("look").tell(event)
+
+
+def test_a_closing_text_is_in_the_history_also_once_the_run_went_on() -> None:
+    hand = closing(Composed("So far five.", COST))
+    assert said(hand) == [("user", "find x"), ("assistant", "So far five.")]
+    assert (hand.run.tokens, hand.run.cost) == (7, 0.5)
+    stop = hand.run.stop
+    assert stop is not None
+    hand.engine.resume(hand.run, stop.raise_to)
+    hand.decides(text="Five.")
+    assert said(hand) == [("user", "find x"), ("assistant", "So far five."), ("assistant", "Five.")]
+
+
+@pytest.mark.parametrize("event", [Composed(" ", COST), ComposeFailed("MalformedDecision", "no text", usage=COST)])
+def test_a_closing_reply_without_a_text_costs_what_it_cost(event: Any) -> None:
+    hand = closing(event)
+    assert said(hand) == [("user", "find x")]
+    assert (hand.run.tokens, hand.run.cost, hand.run.turns) == (7, 0.5, 3)
+    assert replay(hand.engine, load(save(hand.run), hand.engine.setup)) == hand.run
+
+
+def test_a_draft_that_could_not_be_had_costs_what_it_cost() -> None:
+    hand = writing().tell(ComposeFailed("rate_limited", "slow", "passing", usage=COST)).waits().tell(Composed("five", COST))
+    assert (hand.run.tokens, hand.run.cost) == (14, 1.0)
+
+
+def test_a_verdict_that_could_not_be_had_costs_what_it_cost() -> None:
+    hand = writing().tell(Composed("five")).tell(JudgeFailed("timeout", "late", COST))
+    assert (hand.run.tokens, hand.run.cost) == (7, 0.5)

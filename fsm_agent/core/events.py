@@ -179,29 +179,32 @@ class Judged:
 
 @attrs.define(slots=True)
 class JudgeFailed:
-    """The verifier raised or gave no verdict, which counts as a no."""
+    """The verifier raised or gave no verdict, which counts as a no; what it cost, where that is known."""
 
     error: str
     message: str = ""
+    usage: Usage | None = None
 
 
 @attrs.define(slots=True)
 class Composed:
-    """The text that was asked for, and what it cost."""
+    """The text that was asked for, what it cost, and what its provider wants back with it (`Decision.kept`)."""
 
     text: str
     usage: Usage | None = None
     finish: str = ""
+    kept: Any = None
 
 
 @attrs.define(slots=True)
 class ComposeFailed:
-    """No text could be had. `kind` and `retry_after_s` are as for a decision; the last answer is not asked for twice."""
+    """No text could be had. `kind` and the rest are as for a decision; the last answer is not asked for twice."""
 
     error: str
     message: str = ""
     kind: str = "error"
     retry_after_s: float | None = None
+    usage: Usage | None = None
 
 
 @attrs.define(slots=True)

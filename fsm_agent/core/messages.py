@@ -37,7 +37,8 @@ def _role(role: Role | str) -> Role:
 class Message:
     """One message of a history that any provider takes.
 
-    An assistant's message holds `text`, `calls` or both. A tool's message answers exactly one of them: `call_id` and `tool` say
+    An assistant's message holds `text`, `calls` or both, and `kept`, what its provider wants back with it (`Decision.kept`); any
+    other provider leaves that out. A tool's message answers exactly one of them: `call_id` and `tool` say
     which, `text` is its result, and `error` the stable word where it failed.
     """
 
@@ -47,6 +48,7 @@ class Message:
     call_id: str = ""
     tool: str = ""
     error: str = ""
+    kept: Any = None
 
 
 @attrs.frozen(kw_only=True, slots=False)

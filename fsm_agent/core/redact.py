@@ -17,6 +17,7 @@ import attrs
 from fsm_agent.core.decoding import decoded
 from fsm_agent.core.events import Approved, Decided, Judged
 from fsm_agent.core.keys import call_key
+from fsm_agent.core.plain import dumps
 from fsm_agent.core.run import Call, Run
 
 MARK = "[redacted]"
@@ -172,8 +173,19 @@ def seal_journal(run: Run) -> None:
         asked = [call.id for call in calls if call.turn == turn]
         decided = next(event for _, event in reversed(run.journal) if isinstance(event, Decided))
         pairs = zip(decided.decision.calls, asked, strict=False)
-        sealing = tuple(_sealed_call(call, seals.get(call_id), run.id) for call, call_id in pairs)
-        decided.decision = attrs.evolve(decided.decision, calls=sealing)
+        decision, sealing = decided.decision, []
+        for call, call_id in pairs:
+            seal = seals.get(call_id)
+            if seal is not None and decision.kept is not None and _names_secret(decision.kept, seal[1:], call.args):
+                # Nothing of it may be changed, so what its provider would have back is given up as a whole.
+                decision = attrs.evolve(decision, kept=None)
+            sealing.append(_sealed_call(call, seal, run.id))
+        decided.decision = attrs.evolve(decision, calls=tuple(sealing))
+
+
+def _names_secret(kept: Any, secret: Collection[str], args: Any) -> bool:
+    text = dumps(kept)
+    return redacted(text, secret, decoded(args)) != text
 
 
 def _sealed_call(call: Any, seal: list[str] | None, run_id: str) -> Any:

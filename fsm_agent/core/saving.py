@@ -271,7 +271,9 @@ _SHAPES |= {
     events.Returned: {"verdict": _one(Verdict)},
     events.Raised: {"verdict": _one(Verdict)},
     events.Judged: {"judgement": _one(Judgement), "usage": _one(Usage)},
+    events.JudgeFailed: {"usage": _one(Usage)},
     events.Composed: {"usage": _one(Usage)},
+    events.ComposeFailed: {"usage": _one(Usage)},
     events.Resumed: {"limits": _one(Limits), "before": _one(Limits)},
     Run: {
         "limits": _one(Limits),

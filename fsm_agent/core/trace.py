@@ -17,8 +17,9 @@ class TraceEvent:
 
     `kind` is one of run_started, state_entered, decision, decision_failed, malformed, call_admitted, call_refused,
     call_started, call_reused, call_retried, call_finished, call_repaired, judged, guard_closed, waiting, paused, message,
-    resumed, compose_failed, observer_failed, repair_failed, answer. `at_s` is the time the run had spent, `subject` a state, tool, call
-    id, guard or stop reason. `time` is the UTC second at which it was heard of, where somebody listened.
+    resumed, composed, compose_failed, observer_failed, repair_failed, answer. `at_s` is the time the run had spent, `subject` a
+    state, tool, call id, guard, stop reason or the number of a turn. `time` is the UTC second at which it was heard of, where somebody
+    listened.
     """
 
     run_id: str

@@ -11,7 +11,7 @@ from typing import Any
 import attrs
 
 from fsm_agent.core.errors import RunError
-from fsm_agent.core.events import Decided, Judged, JudgeFailed, Superseded
+from fsm_agent.core.events import Composed, Decided, Judged, JudgeFailed, Superseded
 from fsm_agent.core.gate import Toolbox
 from fsm_agent.core.messages import Message, Role
 from fsm_agent.core.plain import cut, dumps, short, storable
@@ -93,6 +93,8 @@ def as_plain(messages: Sequence[Message]) -> list[dict[str, Any]]:
         entry: dict[str, Any] = {"role": message.role.value, "text": message.text}
         if message.calls:
             entry["calls"] = [{"id": call.id, "tool": call.tool, "args": storable(call.args)} for call in message.calls]
+        if message.kept is not None:
+            entry["kept"] = storable(message.kept)
         if message.role is Role.TOOL:
             entry |= {"call_id": message.call_id, "tool": message.tool, "error": message.error}
         plain.append(entry)
@@ -113,7 +115,8 @@ def _message(entry: Mapping[Any, Any]) -> Message:
         if isinstance(call, Mapping)
     )
     named = {name: str(entry.get(name) or "") for name in ("call_id", "tool", "error")}
-    return Message(role=role, text=said, calls=calls, **named)
+    kept = storable(entry.get("kept")) if role is Role.ASSISTANT else None
+    return Message(role=role, text=said, calls=calls, kept=kept, **named)
 
 
 def _mended(messages: list[Message]) -> list[Message]:
@@ -169,6 +172,10 @@ def _read(reader: _Reader, run: Run, box: Toolbox) -> None:
         elif kind == "message":
             event = _next(reader, run, Superseded)
             reader.messages.append(Message(role=Role.USER, text=event.message if event is not None else str(detail)))
+        elif kind == "composed":
+            event = _next(reader, run, Composed)
+            if event is not None and isinstance(event.text, str) and event.text.strip():
+                reader.messages.append(Message(role=Role.ASSISTANT, text=event.text, kept=event.kept))
         reader.rows += 1
 
 
@@ -187,7 +194,7 @@ def _decision(reader: _Reader, run: Run, box: Toolbox, turn: int) -> None:
         for wanted, call in zip(decision.calls if calls else (), calls, strict=False)
     )
     if text.strip() or asked:
-        reader.messages.append(Message(role=Role.ASSISTANT, text=text, calls=asked))
+        reader.messages.append(Message(role=Role.ASSISTANT, text=text, calls=asked, kept=decision.kept))
     _results(reader, box, calls)
 
 

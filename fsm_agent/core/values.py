@@ -141,7 +141,9 @@ class Usage:
 class Decision:
     """What to do next: call tools, or give a final answer (text, citations, at most one question to the user).
 
-    `finish` is the provider's finish reason as received; it is empty where there is none.
+    `finish` is the provider's finish reason as received; it is empty where there is none. `kept` is what a provider wants back
+    with this turn and nobody else can read (signed or encrypted reasoning): plain JSON, a mapping that names under ``by`` who
+    made it. It is no part of the text.
     """
 
     calls: tuple[ToolCall, ...] = ()
@@ -150,6 +152,7 @@ class Decision:
     question: str | None = None
     finish: str = ""
     usage: Usage | None = None
+    kept: Any = None
 
 
 new_tool_call = maker(ToolCall, "tool", "args")

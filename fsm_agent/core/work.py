@@ -35,6 +35,7 @@ from fsm_agent.core.gate import admit, admit_turn, allowed_now, refuse
 from fsm_agent.core.guards import time_left
 from fsm_agent.core.holding import ask_held, is_people_event, may_settle, release, tell_held
 from fsm_agent.core.normalizing import Normalize
+from fsm_agent.core.plain import storable
 from fsm_agent.core.programs import is_program, open_program_call, program_step, settle_call, tend_program
 from fsm_agent.core.proposal import accept, open_calls, reject, spend
 from fsm_agent.core.repairing import apply_repairs, plan_repairs
@@ -83,6 +84,9 @@ class DecideOnly:
 
     def tell(self, setup: Setup, run: Run, event: Event) -> str | None:
         if type(event) is Decided:
+            if event.decision.kept is not None:
+                # The journal keeps what can be saved.
+                event.decision = attrs.evolve(event.decision, kept=storable(event.decision.kept))
             return accept(run, event.decision, setup.policy, setup.box, setup.answer if self._answers else None)
         if isinstance(event, DecisionFailed):
             outcome = reject(run, event)
@@ -262,6 +266,8 @@ class Verify:
                 return self._yes(run, event.judgement)
             return self._no(run, event.judgement)
         if isinstance(event, JudgeFailed):
+            if event.usage is not None:
+                spend(run, event.usage)
             why = f"the verifier gave no verdict: {event.error} {event.message}".rstrip()
             return self._no(run, Judgement(decision="need_more", reason=why))
         raise unexpected(run, event, "Judged or JudgeFailed")

@@ -8,6 +8,7 @@ from fsm_agent.core.effects import Compose, Effect, Wait
 from fsm_agent.core.ending import finish, stop_here
 from fsm_agent.core.errors import WrongEvent
 from fsm_agent.core.events import Composed, ComposeFailed, Event, Waited
+from fsm_agent.core.plain import storable
 from fsm_agent.core.proposal import FINISHES, ends_run, malformed, spend, take_text
 from fsm_agent.core.run import Run
 from fsm_agent.core.setup import Setup
@@ -110,11 +111,17 @@ def _take(run: Run, event: Composed) -> None:
     run.failed_requests = 0
     if event.usage is not None:
         spend(run, event.usage)
+    if event.kept is not None:
+        # The journal keeps what can be saved.
+        event.kept = storable(event.kept)
     run.finish = event.finish or run.finish
+    run.trace.append(("composed", run.spent_s, str(run.turns), event.finish))
 
 
 def _note(run: Run, event: ComposeFailed) -> None:
     run.turns += 1
+    if event.usage is not None:
+        spend(run, event.usage)
     run.trace.append(("compose_failed", run.spent_s, event.error, event.message))
 
 

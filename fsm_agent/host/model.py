@@ -69,11 +69,16 @@ class FailureKind(StrEnum):
 
 
 class ModelFailed(Exception):
-    """A provider gave no answer: `kind` says why, `retry_after_s` when it may be asked again, where it said so."""
+    """A provider gave no answer: `kind` says why, `retry_after_s` when it may be asked again, where it said so.
 
-    def __init__(self, kind: FailureKind | str, message: str = "", retry_after_s: float | None = None) -> None:
+    `usage` is what the request cost all the same, where that is known.
+    """
+
+    def __init__(
+        self, kind: FailureKind | str, message: str = "", retry_after_s: float | None = None, usage: Usage | None = None
+    ) -> None:
         super().__init__(message)
-        self.kind, self.retry_after_s = FailureKind(kind), retry_after_s
+        self.kind, self.retry_after_s, self.usage = FailureKind(kind), retry_after_s, usage
 
 
 class MalformedDecision(Exception):

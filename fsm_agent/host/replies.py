@@ -27,7 +27,7 @@ from fsm_agent.host.ports import as_decision, as_judgement, judgement_of_text
 
 
 def event_of_answer(effect: Effect, answer: Any) -> Event:
-    """The event of what was answered; raises TypeError or ValueError where it is no answer to that."""
+    """The event of what was answered; raises TypeError, ValueError or MalformedDecision where it is no answer to that."""
     if isinstance(effect, Decide):
         return Decided(as_decision(answer))
     if isinstance(effect, Judge):
@@ -37,11 +37,13 @@ def event_of_answer(effect: Effect, answer: Any) -> Event:
     if isinstance(answer, Composed):
         return answer
     if isinstance(answer, Decision):
-        if effect.closing and not (isinstance(answer.text, str) and answer.text.strip()):
-            raise TypeError(f"the model was asked for a text and gave none (finish reason {short(answer.finish, 40)})")
-        finish = answer.finish if type(answer.finish) is str else ""
         usage = answer.usage if isinstance(answer.usage, Usage) else None
-        return Composed(answer.text if isinstance(answer.text, str) else "", usage, finish)
+        if effect.closing and not (isinstance(answer.text, str) and answer.text.strip()):
+            # It was paid for all the same.
+            why = f"the model was asked for a text and gave none (finish reason {short(answer.finish, 40)})"
+            raise MalformedDecision(why, usage)
+        finish = answer.finish if type(answer.finish) is str else ""
+        return Composed(answer.text if isinstance(answer.text, str) else "", usage, finish, answer.kept)
     if not isinstance(answer, str):
         raise TypeError(f"the closing answer is a {type(answer).__name__}; give a text")
     return Composed(answer)
@@ -80,8 +82,9 @@ def event_of_failure(effect: Effect, error: BaseException, *, model: bool = Fals
     name, message = perform.name_of(error), perform.message_of(error)
     if isinstance(effect, OwnEffect):
         return PerformFailed(name, message)
+    usage = error.usage if isinstance(error, ModelFailed | MalformedDecision) and isinstance(error.usage, Usage) else None
     if isinstance(effect, Judge):
-        return JudgeFailed(name, message)
+        return JudgeFailed(name, message, usage)
     retry_after_s = None
     kind = "passing" if model and name in TRANSIENT else "error"
     if isinstance(error, OutOfTime):
@@ -90,7 +93,7 @@ def event_of_failure(effect: Effect, error: BaseException, *, model: bool = Fals
         kind, retry_after_s = "passing" if error.kind.passes else "error", _seconds(error.retry_after_s)
         name = error.kind.value if error.kind is not FailureKind.UNKNOWN else name
     if isinstance(effect, Compose):
-        return ComposeFailed(name, message, kind, retry_after_s)
+        return ComposeFailed(name, message, kind, retry_after_s, usage)
     if isinstance(error, MalformedDecision):
-        return DecisionFailed(name, message, "malformed", usage=error.usage if isinstance(error.usage, Usage) else None)
-    return DecisionFailed(name, message, kind, retry_after_s)
+        return DecisionFailed(name, message, "malformed", usage=usage)
+    return DecisionFailed(name, message, kind, retry_after_s, usage)

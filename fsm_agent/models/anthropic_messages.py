@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Final
 
 from fsm_agent.core.decoding import decoded
 from fsm_agent.core.messages import Role, ToolOffer
-from fsm_agent.core.values import Decision, ToolCall
+from fsm_agent.core.values import Decision, ToolCall, Usage
 from fsm_agent.host.model import FailureKind, ModelFailed, ModelRequest
 from fsm_agent.models.client_call import ask
 from fsm_agent.models.clients import creator, free_options, takes
 from fsm_agent.models.finishes import Price, checked_price, finish_word, usage_of
+from fsm_agent.models.kept import Kind, Part, api_form, kept_of, placed, text_of
 from fsm_agent.models.narrow_schema import narrow_schema, schema_words
 from fsm_agent.models.offered import Offered
 from fsm_agent.models.tool_names import wire_name
 from fsm_agent.models.wire_history import GO_ON, Group, WireHistory, leading_system
 from fsm_agent.models.wire_values import arguments_object, object_schema, wire_text
 
+_BY: Final = "anthropic"
 _COUNTS: Final = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
 
 
@@ -30,7 +32,7 @@ class AnthropicMessages:
     models that know no `output_config`. `declare_used_tools` is for gateways that refuse a history with calls where no tools
     are offered: those that were used are then declared, and forbidden.
 
-    Thinking blocks are not kept, so a request with `thinking` and tools may be refused by the API.
+    Thinking blocks, and any other block that is neither text nor a call of a tool, go back in their place with later requests.
     Give the client ``max_retries=0``: a run asks again by itself, in sight of its limits, and its time is for one request.
     Raises BuildError for a client of another kind, an option that it does not take, and one that each request sets by itself.
     """
@@ -88,22 +90,31 @@ class AnthropicMessages:
         return body
 
     def _decision(self, reply: Any, request: ModelRequest) -> Decision:
-        blocks = [(one.id, one.name, one.input) for one in reply.content if one.type == "tool_use"]
-        text = "".join(one.text for one in reply.content if one.type == "text")
         counts = {name: getattr(reply.usage, name, None) for name in (*_COUNTS, "output_tokens")}
-        return self._made(request, text, blocks, reply.stop_reason, counts)
+        return self._made(request, [_part(block) for block in reply.content], reply.stop_reason, self._usage(counts))
 
-    def _made(
-        self, request: ModelRequest, text: str, blocks: Sequence[tuple[str, str, Any]], reason: Any, counts: dict[str, Any]
-    ) -> Decision:
+    def _made(self, request: ModelRequest, parts: Sequence[Part], reason: Any, usage: Usage | None) -> Decision:
         """The decision of a reply's parts, however they came."""
-        into = [counts[name] for name in _COUNTS if isinstance(counts.get(name), int)]
+        blocks = [part.value for part in parts if part.kind is Kind.CALL]
         return Decision(
             calls=tuple(ToolCall(self._offered.own_name(name, request), args, id=call_id) for call_id, name, args in blocks),
-            text=text or None,
-            finish=finish_word(reason),
-            usage=usage_of(sum(into) if into else None, counts.get("output_tokens"), self.price),
+            text=text_of(parts) or None,
+            finish=finish_word(reason, usage),
+            usage=usage,
+            kept=kept_of(_BY, parts),
         )
+
+    def _usage(self, counts: dict[str, Any]) -> Usage | None:
+        into = [counts[name] for name in _COUNTS if isinstance(counts.get(name), int)]
+        return usage_of(sum(into) if into else None, counts.get("output_tokens"), self.price)
+
+
+def _part(block: Any) -> Part:
+    if block.type == "text":
+        return Part(Kind.TEXT, block.text)
+    if block.type == "tool_use":
+        return Part(Kind.CALL, (block.id, block.name, block.input))
+    return Part(Kind.OPAQUE, api_form(block))
 
 
 class _Reader:
@@ -111,7 +122,6 @@ class _Reader:
 
     def __init__(self, model: AnthropicMessages, request: ModelRequest) -> None:
         self._model, self._request = model, request
-        self._text = ""
         self._blocks: dict[int, dict[str, Any]] = {}
         self._counts: dict[str, Any] = {}
         self._reason: Any = None
@@ -122,16 +132,17 @@ class _Reader:
         if piece.type == "message_start":
             self._count(piece.message.usage)
         elif piece.type == "content_block_start":
-            block = piece.content_block
-            if block.type == "tool_use":
-                self._blocks[piece.index] = {"id": block.id, "name": block.name, "input": block.input, "json": ""}
-            elif block.type == "text":
-                self._tell(block.text)
-        elif piece.type == "content_block_delta":
-            if piece.delta.type == "text_delta":
-                self._tell(piece.delta.text)
-            elif piece.delta.type == "input_json_delta" and piece.index in self._blocks:
-                self._blocks[piece.index]["json"] += piece.delta.partial_json
+            self._blocks[piece.index] = block = api_form(piece.content_block)
+            if block["type"] == "text":
+                self._tell(block["text"])
+        elif piece.type == "content_block_delta" and piece.index in self._blocks:
+            block, grown = self._blocks[piece.index], api_form(piece.delta)
+            # A delta brings what is to be put behind the block's own field of that name.
+            for name, more in grown.items():
+                if name != "type" and isinstance(more, str):
+                    block[name] = f"{block.get(name) or ''}{more}"
+            if grown["type"] == "text_delta":
+                self._tell(grown["text"])
         elif piece.type == "message_delta":
             self._reason = piece.delta.stop_reason
             self._count(piece.usage)
@@ -139,7 +150,6 @@ class _Reader:
             self._ended = True
 
     def _tell(self, text: str) -> None:
-        self._text += text
         if text and self._request.on_delta is not None:
             self._request.on_delta(text)
 
@@ -152,20 +162,29 @@ class _Reader:
         """The decision of the whole reply; raises ModelFailed where it broke off before its end."""
         if not self._ended:
             raise ModelFailed(FailureKind.CONNECTION, "the stream ended before the end of the message")
+        return self._model._made(self._request, [_whole(block) for block in self._blocks.values()], self._reason, self.usage())
+
+    def usage(self) -> Usage | None:
+        """What was counted so far."""
+        return self._model._usage(self._counts)
+
+
+def _whole(block: dict[str, Any]) -> Part:
+    """A streamed block, as it would have come whole."""
+    if block["type"] == "text":
+        return Part(Kind.TEXT, block["text"])
+    if text := block.pop("partial_json", ""):
         # Whole arguments are an object, as in a reply that is not streamed; cut-off ones stay the text that came.
-        blocks = [
-            (one["id"], one["name"], decoded(one["json"]) if one["json"] else one["input"]) for one in self._blocks.values()
-        ]
-        return self._model._made(self._request, self._text, blocks, self._reason, self._counts)
+        block["input"] = decoded(text)
+    return Part(Kind.CALL, (block["id"], block["name"], block["input"])) if block["type"] == "tool_use" else Part(Kind.OPAQUE, block)
 
 
 def _add(made: list[Any], group: Group) -> None:
     """Put a group behind the messages made so far, so that user and assistant take turns and no text is empty."""
-    texts = [{"type": "text", "text": group.text}] if group.text else []
     if group.role is not Role.ASSISTANT:
-        _say(made, "user", texts)
+        _say(made, "user", [_text(group.text)] if group.text else [])
         return
-    _say(made, "assistant", [*texts, *(_use(one) for one in group.answered)])
+    _say(made, "assistant", [_FORMS[part.kind](part.value) for part in placed(_BY, group)])
     _say(made, "user", [_result(one) for one in group.answered])
 
 
@@ -179,11 +198,18 @@ def _say(made: list[Any], role: str, blocks: list[dict[str, Any]]) -> None:
 
 
 def _user(text: str) -> dict[str, Any]:
-    return {"role": "user", "content": [{"type": "text", "text": text}]}
+    return {"role": "user", "content": [_text(text)]}
+
+
+def _text(text: str) -> dict[str, Any]:
+    return {"type": "text", "text": text}
 
 
 def _use(one: Any) -> dict[str, Any]:
     return {"type": "tool_use", "id": one.id, "name": wire_name(one.call.tool), "input": arguments_object(one.call.args)}
+
+
+_FORMS: Final[Mapping[Kind, Callable[[Any], dict[str, Any]]]] = {Kind.TEXT: _text, Kind.CALL: _use, Kind.OPAQUE: dict}
 
 
 def _result(one: Any) -> dict[str, Any]:

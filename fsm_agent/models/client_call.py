@@ -6,10 +6,10 @@ import asyncio
 import contextlib
 import inspect
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iterator, Mapping
 from typing import Any, Protocol
 
-from fsm_agent.core.values import Decision
+from fsm_agent.core.values import Decision, Usage
 from fsm_agent.host.model import FailureKind, ModelFailed, ModelRequest
 from fsm_agent.models.failures import failure_of
 
@@ -23,6 +23,10 @@ class Reader(Protocol):
 
     def decision(self) -> Decision:
         """The decision; raises ModelFailed(CONNECTION) where the end of the reply is missing."""
+        ...
+
+    def usage(self) -> Usage | None:
+        """What the reply has cost as far as it came, where that was told."""
         ...
 
 
@@ -46,10 +50,22 @@ def ask(
         return _later(_heard(reply, request, whole, reader, until), until)
     if request.on_delta is None:
         return _read(whole, reply)
-    with contextlib.closing(_pieces(reply, until)) as pieces:
-        for piece in pieces:
-            reader.take(piece)
-    return reader.decision()
+    with _paid_for(reader):
+        with contextlib.closing(_pieces(reply, until)) as pieces:
+            for piece in pieces:
+                reader.take(piece)
+        return reader.decision()
+
+
+@contextlib.contextmanager
+def _paid_for(reader: Reader) -> Iterator[None]:
+    """Let a failure in the middle of a reply say what the reply has cost."""
+    try:
+        yield
+    except ModelFailed as error:
+        if error.usage is None:
+            error.usage = reader.usage()
+        raise
 
 
 async def _later(decision: Awaitable[Decision], until: float | None) -> Decision:
@@ -71,10 +87,11 @@ async def _heard(
         raise failure_of(error) from error
     if request.on_delta is None:
         return _read(whole, held)
-    async with contextlib.aclosing(_later_pieces(held, until)) as pieces:
-        async for piece in pieces:
-            reader.take(piece)
-    return reader.decision()
+    with _paid_for(reader):
+        async with contextlib.aclosing(_later_pieces(held, until)) as pieces:
+            async for piece in pieces:
+                reader.take(piece)
+        return reader.decision()
 
 
 def _read(whole: Callable[[Any], Decision], reply: Any) -> Decision:

@@ -30,15 +30,15 @@ _WORDS: Final = {
 _BROKEN: Final = frozenset({"error", "abort", "insufficient_system_resource"})
 
 
-def finish_word(reason: object) -> str:
+def finish_word(reason: object, usage: Usage | None = None) -> str:
     """`stop`, `tool_calls`, `length`, `content_filter` or `refusal` where the reason means one of them, else as received.
 
-    Raises ModelFailed where it says that the reply broke.
+    Raises ModelFailed, with the reply's usage, where it says that the reply broke.
     """
     if not isinstance(reason, str):
         return ""
     if reason in _BROKEN:
-        raise ModelFailed(FailureKind.SERVER_ERROR, f"the provider ended its reply with {reason!r}")
+        raise ModelFailed(FailureKind.SERVER_ERROR, f"the provider ended its reply with {reason!r}", usage=usage)
     return _WORDS.get(reason, reason)
 
 

@@ -79,7 +79,7 @@ def _read(reply: Decision) -> Decision:
             # Half a JSON object is no text for a user; a refusal is.
             return attrs.evolve(reply, text=text if reply.finish == "refusal" else None)
         raise MalformedDecision(str(error), reply.usage) from error
-    return attrs.evolve(decision, finish=reply.finish, usage=reply.usage)
+    return attrs.evolve(decision, finish=reply.finish, usage=reply.usage, kept=reply.kept)
 
 
 def _instructions(request: ModelRequest) -> str:
@@ -100,11 +100,11 @@ def _add(made: list[Message], group: Group) -> None:
     """Put a group behind the messages made so far, its calls and results as text."""
     if not group.answered:
         if group.text:
-            made.append(Message(role=group.role, text=group.text))
+            made.append(Message(role=group.role, text=group.text, kept=group.kept))
         return
     lines = [group.text] if group.text else []
     for one in group.answered:
         decision = {"type": "tool", "toolName": one.call.tool, "args": arguments_object(one.call.args)}
         lines.append(wire_json({**decision, "reason": one.call.reason} if one.call.reason else decision))
     results = [f"{'Error' if one.failed else 'Result'} of {one.call.tool}: {one.text}" for one in group.answered]
-    made += Message(role=Role.ASSISTANT, text="\n".join(lines)), Message(role=Role.USER, text="\n".join(results))
+    made += Message(role=Role.ASSISTANT, text="\n".join(lines), kept=group.kept), Message(role=Role.USER, text="\n".join(results))

@@ -8,12 +8,13 @@ from typing import Any, Final
 
 from fsm_agent.core.messages import Role, ToolOffer
 from fsm_agent.core.plain import short
-from fsm_agent.core.values import Decision, ToolCall
+from fsm_agent.core.values import Decision, ToolCall, Usage
 from fsm_agent.host.model import FailureKind, ModelFailed, ModelRequest
 from fsm_agent.models.client_call import ask
 from fsm_agent.models.clients import creator, free_options
 from fsm_agent.models.failures import failure_of_body
 from fsm_agent.models.finishes import Price, checked_price, finish_word, usage_of
+from fsm_agent.models.kept import Kind, Part, grown, kept_of, placed, text_of
 from fsm_agent.models.offered import Offered
 from fsm_agent.models.tool_names import wire_name
 from fsm_agent.models.wire_history import GO_ON, Group, WireHistory, leading_system
@@ -21,6 +22,7 @@ from fsm_agent.models.wire_values import arguments_text, object_schema, wire_id,
 
 # Some models know their own ids by their form, so an id that the API takes stays as it is.
 _CHAT_ID: Final = re.compile(r"[!-~]{1,40}")
+_BY: Final = "openai.chat"
 _TOOLS_ONLY: Final = ("tools", "tool_choice", "parallel_tool_calls")
 
 
@@ -30,7 +32,9 @@ class OpenAIChat:
     `options` go into each request as they are (`temperature`, `max_completion_tokens`, `extra_body`); `tool_choice` and
     `parallel_tool_calls` only where tools are offered, as the API asks. `price` is money for a million tokens in and out.
     `strict_schema` asks for the strict form of a typed answer, which takes a part of JSON Schema only. `later_system` is the
-    role of a system message inside the history; templates of some open models take ``user`` alone.
+    role of a system message inside the history; templates of some open models take ``user`` alone. `kept_fields` names what some
+    servers put into a message or a call, beyond the protocol, and want back with it: OpenRouter's reasoning and Gemini's signatures.
+    Add ``reasoning_content`` only for a server that wants its own back; others refuse it.
 
     Give the client ``max_retries=0``: a run asks again by itself, in sight of its limits, and its time is for one request.
     Raises BuildError for a client of another kind, an option that it does not take, and one that each request sets by itself.
@@ -44,12 +48,13 @@ class OpenAIChat:
         price: Price | None = None,
         strict_schema: bool = False,
         later_system: str = "system",
+        kept_fields: Sequence[str] = ("reasoning_details", "extra_content"),
         **options: Any,
     ) -> None:
         self._create = creator(client, "chat.completions.create")
         self.model, self.price, self.strict_schema = model, checked_price(price), strict_schema
         self.options = free_options(self._create, options, ("messages", "tools", "stream"))
-        self._later_system = later_system
+        self._later_system, self._kept_fields = later_system, tuple(kept_fields)
         self._history = WireHistory(self._add, _chat_id)
         self._offered = Offered(_tool)
 
@@ -80,16 +85,19 @@ class OpenAIChat:
 
     def _add(self, made: list[Any], group: Group) -> None:
         role: str = self._later_system if group.role is Role.SYSTEM else group.role.value
+        parts = placed(_BY, group)
+        kept = {name: value for part in parts if part.kind is Kind.OPAQUE for name, value in part.value.items()}
         if group.answered:
-            made.append({"role": role, "content": group.text or None, "tool_calls": [_call(one) for one in group.answered]})
+            calls = [{**_call(part.value), **part.more} for part in parts if part.kind is Kind.CALL]
+            made.append({"role": role, "content": group.text or None, "tool_calls": calls, **kept})
             made += ({"role": "tool", "tool_call_id": one.id, "content": one.text} for one in group.answered)
         elif not group.text:
             return
-        elif made and made[-1]["role"] == role and "tool_calls" not in made[-1]:
+        elif made and not kept and made[-1].keys() == {"role", "content"} and made[-1]["role"] == role:
             # Templates of some open models want user and assistant in turn.
             made[-1] = {"role": role, "content": f"{made[-1]['content']}\n\n{group.text}"}
         else:
-            made.append({"role": role, "content": group.text})
+            made.append({"role": role, "content": group.text, **kept})
 
     def _decision(self, reply: Any, request: ModelRequest) -> Decision:
         choices = getattr(reply, "choices", None)
@@ -97,26 +105,39 @@ class OpenAIChat:
             raise _no_choices(reply)
         message = choices[0].message
         calls = [
-            (one.id, one.function.name, one.function.arguments)
+            Part(Kind.CALL, (one.id, one.function.name, one.function.arguments), self._kept_of(one))
             for one in message.tool_calls or ()
             if getattr(one, "function", None) is not None
         ]
-        refusal = getattr(message, "refusal", None)
-        return self._made(request, _text(message.content), refusal, calls, choices[0].finish_reason, getattr(reply, "usage", None))
+        kept, text = self._kept_of(message), _text(message.content)
+        parts = [*([Part(Kind.OPAQUE, kept)] if kept else []), Part(Kind.TEXT, text), *calls]
+        refusal, usage = getattr(message, "refusal", None), self._usage(getattr(reply, "usage", None))
+        return self._made(request, parts, refusal, choices[0].finish_reason, usage)
 
     def _made(
-        self, request: ModelRequest, text: str, refusal: str | None, calls: Sequence[tuple[Any, Any, Any]], finish: Any, usage: Any
+        self, request: ModelRequest, parts: Sequence[Part], refusal: str | None, finish: Any, usage: Usage | None
     ) -> Decision:
         """The decision of a reply's parts, however they came."""
+        calls = [part.value for part in parts if part.kind is Kind.CALL]
         return Decision(
             calls=tuple(
                 ToolCall(self._offered.own_name(name, request), args, id=call_id if isinstance(call_id, str) else "")
                 for call_id, name, args in calls
             ),
-            text=text or refusal or None,
-            finish="refusal" if refusal else finish_word(finish),
-            usage=usage_of(getattr(usage, "prompt_tokens", None), getattr(usage, "completion_tokens", None), self.price),
+            text=text_of(parts) or refusal or None,
+            finish="refusal" if refusal else finish_word(finish, usage),
+            usage=usage,
+            kept=kept_of(_BY, parts),
         )
+
+    def _kept_of(self, owner: Any) -> dict[str, Any]:
+        return {name: value for name in self._kept_fields if (value := getattr(owner, name, None))}
+
+    def _grown(self, before: dict[str, Any], piece: Any) -> dict[str, Any]:
+        return grown(before, self._kept_of(piece), self._kept_fields)
+
+    def _usage(self, usage: Any) -> Usage | None:
+        return usage_of(getattr(usage, "prompt_tokens", None), getattr(usage, "completion_tokens", None), self.price)
 
 
 class _Reader:
@@ -125,12 +146,13 @@ class _Reader:
     def __init__(self, model: OpenAIChat, request: ModelRequest) -> None:
         self._model, self._request = model, request
         self._text, self._refusal, self._finish = "", "", ""
-        self._usage: Any = None
+        self._counted: Any = None
         self._calls: list[dict[str, Any]] = []
+        self._kept: dict[str, Any] = {}
 
     def take(self, piece: Any) -> None:
         """Take a chunk in; a text in it is passed on."""
-        self._usage = getattr(piece, "usage", None) or self._usage
+        self._counted = getattr(piece, "usage", None) or self._counted
         for choice in piece.choices or ():
             if getattr(choice, "index", 0) not in (0, None):
                 continue
@@ -138,6 +160,7 @@ class _Reader:
             delta = choice.delta
             if delta is None:
                 continue
+            self._kept = self._model._grown(self._kept, delta)
             for call in delta.tool_calls or ():
                 self._take_call(call)
             refusal = getattr(delta, "refusal", None) or ""
@@ -152,19 +175,25 @@ class _Reader:
         call = next((one for one in reversed(self._calls) if one["index"] == piece.index), None)
         # Some servers give every call the same index; a new id is a new call.
         if call is None or (piece.id and call["id"] and piece.id != call["id"]):
-            call = {"index": piece.index, "id": "", "name": "", "arguments": ""}
+            call = {"index": piece.index, "id": "", "name": "", "arguments": "", "kept": {}}
             self._calls.append(call)
         function = piece.function
         call["id"] = call["id"] or piece.id or ""
         call["name"] = call["name"] or getattr(function, "name", None) or ""
         call["arguments"] += getattr(function, "arguments", None) or ""
+        call["kept"] = self._model._grown(call["kept"], piece)
 
     def decision(self) -> Decision:
         """The decision of the whole reply; raises ModelFailed where it broke off before its finish reason."""
         if not self._finish:
             raise ModelFailed(FailureKind.CONNECTION, "the stream ended before its finish reason")
-        calls = [(one["id"], one["name"], one["arguments"]) for one in self._calls]
-        return self._model._made(self._request, self._text, self._refusal, calls, self._finish, self._usage)
+        calls = [Part(Kind.CALL, (one["id"], one["name"], one["arguments"]), one["kept"]) for one in self._calls]
+        parts = [*([Part(Kind.OPAQUE, self._kept)] if self._kept else []), Part(Kind.TEXT, self._text), *calls]
+        return self._model._made(self._request, parts, self._refusal, self._finish, self.usage())
+
+    def usage(self) -> Usage | None:
+        """What was counted so far."""
+        return self._model._usage(self._counted)
 
 
 def _tool(offer: ToolOffer) -> dict[str, Any]:

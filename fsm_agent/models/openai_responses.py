@@ -7,17 +7,19 @@ from typing import Any, Final
 
 from fsm_agent.core.messages import Role, ToolOffer
 from fsm_agent.core.plain import short
-from fsm_agent.core.values import Decision, ToolCall
+from fsm_agent.core.values import Decision, ToolCall, Usage
 from fsm_agent.host.model import FailureKind, ModelFailed, ModelRequest
 from fsm_agent.models.client_call import ask
 from fsm_agent.models.clients import creator, free_options
 from fsm_agent.models.failures import failure_of_body
 from fsm_agent.models.finishes import Price, checked_price, finish_word, usage_of
+from fsm_agent.models.kept import Kind, Part, api_form, kept_of, placed, text_of
 from fsm_agent.models.offered import Offered
 from fsm_agent.models.tool_names import wire_name
 from fsm_agent.models.wire_history import GO_ON, Group, WireHistory, leading_system
 from fsm_agent.models.wire_values import arguments_text, object_schema, wire_text, wire_value
 
+_BY: Final = "openai.responses"
 _TOOLS_ONLY: Final = ("tool_choice", "parallel_tool_calls", "max_tool_calls")
 _ENDS: Final = ("response.completed", "response.incomplete", "response.failed")
 
@@ -26,9 +28,10 @@ class OpenAIResponses:
     """A model behind the Responses API; `client` is an `openai.OpenAI`, an `AsyncOpenAI` or anything with the same method.
 
     Each request holds the whole history, so nothing depends on what the service stores (``store=False`` is a fine option).
-    Reasoning items are not kept. `options` go into each request as they are; `tool_choice` and `parallel_tool_calls` only where
-    tools are offered. `price` is money for a million tokens in and out. `strict_schema` asks for the strict form of a typed
-    answer, which takes a part of JSON Schema only.
+    Reasoning goes back in its place where it came encrypted, which a reasoning model is asked for by the option
+    ``include=["reasoning.encrypted_content"]``. `options` go into each request as they are; `tool_choice` and
+    `parallel_tool_calls` only where tools are offered. `price` is money for a million tokens in and out. `strict_schema` asks
+    for the strict form of a typed answer, which takes a part of JSON Schema only.
 
     Give the client ``max_retries=0``: a run asks again by itself, in sight of its limits, and its time is for one request.
     Raises BuildError for a client of another kind, an option that it does not take, and one that each request sets by itself.
@@ -68,20 +71,37 @@ class OpenAIResponses:
     def _decision(self, reply: Any, request: ModelRequest) -> Decision:
         status = reply.status
         if status not in ("completed", "incomplete"):
-            raise _failed(reply)
+            raise _failed(reply, self._usage(reply))
         said = [part for item in reply.output if item.type == "message" for part in item.content]
-        text = "".join(part.text for part in said if part.type == "output_text")
         refusal = "".join(part.refusal for part in said if part.type == "refusal")
         calls = [item for item in reply.output if item.type == "function_call"]
+        parts = [part for item in reply.output if (part := _part(item)) is not None]
+        text, usage = text_of(parts), self._usage(reply)
         reason = getattr(reply.incomplete_details, "reason", None) or status
-        finish = "tool_calls" if calls and status == "completed" else finish_word(reason)
-        usage = getattr(reply, "usage", None)
+        finish = "tool_calls" if calls and status == "completed" else finish_word(reason, usage)
         return Decision(
             calls=tuple(ToolCall(self._offered.own_name(one.name, request), one.arguments, id=one.call_id) for one in calls),
             text=text or refusal or None,
             finish="refusal" if refusal else finish,
-            usage=usage_of(getattr(usage, "input_tokens", None), getattr(usage, "output_tokens", None), self.price),
+            usage=usage,
+            kept=kept_of(_BY, parts),
         )
+
+    def _usage(self, reply: Any) -> Usage | None:
+        usage = getattr(reply, "usage", None)
+        return usage_of(getattr(usage, "input_tokens", None), getattr(usage, "output_tokens", None), self.price)
+
+
+def _part(item: Any) -> Part | None:
+    """An item of a reply; None for one that can only be told again by an id that the service may not know."""
+    if item.type == "message":
+        return Part(Kind.TEXT, "".join(part.text for part in item.content if part.type == "output_text"))
+    if item.type == "function_call":
+        return Part(Kind.CALL, item)
+    if not getattr(item, "encrypted_content", None):
+        return None
+    # The API sends nulls that it does not take.
+    return Part(Kind.OPAQUE, {name: value for name, value in api_form(item).items() if value is not None})
 
 
 class _Reader:
@@ -113,20 +133,31 @@ class _Reader:
             raise ModelFailed(FailureKind.CONNECTION, "the stream ended before the end of the response")
         return self._model._decision(self._whole, self._request)
 
+    def usage(self) -> Usage | None:
+        """What the last event counted."""
+        return self._model._usage(self._whole)
 
-def _failed(reply: Any) -> ModelFailed:
+
+def _failed(reply: Any, usage: Usage | None) -> ModelFailed:
     error = getattr(reply, "error", None)
     said = getattr(error, "message", None) or f"its status is {short(reply.status, 40)}"
-    return failure_of_body({"error": error}, f"the response failed: {said}")
+    failed = failure_of_body({"error": error}, f"the response failed: {said}")
+    failed.usage = usage
+    return failed
 
 
 def _add(made: list[Any], group: Group) -> None:
     """Put a group behind the items made so far."""
-    if group.text:
-        made.append({"role": "developer" if group.role is Role.SYSTEM else group.role.value, "content": group.text})
-    for one in group.answered:
-        call = {"name": wire_name(one.call.tool), "arguments": arguments_text(one.call.args)}
-        made.append({"type": "function_call", "call_id": one.id, **call})
+    role = "developer" if group.role is Role.SYSTEM else group.role.value
+    for part in placed(_BY, group):
+        if part.kind is Kind.TEXT:
+            made.append({"role": role, "content": part.value})
+        elif part.kind is Kind.OPAQUE:
+            made.append(dict(part.value))
+        else:
+            one = part.value
+            call = {"name": wire_name(one.call.tool), "arguments": arguments_text(one.call.args)}
+            made.append({"type": "function_call", "call_id": one.id, **call})
     made += ({"type": "function_call_output", "call_id": one.id, "output": one.text} for one in group.answered)
 
 

@@ -15,11 +15,15 @@ from fsm_agent.core.values import Decision, ToolCall
 from fsm_agent.host.model import FailureKind, ModelFailed, ModelRequest
 from fsm_agent.models.failures import failure_of
 from fsm_agent.models.finishes import Price, checked_price, finish_word, usage_of
+from fsm_agent.models.kept import Kind, Part, kept_of, placed, text_of
 from fsm_agent.models.narrow_schema import schema_words
 from fsm_agent.models.offered import Offered
 from fsm_agent.models.tool_names import wire_name
 from fsm_agent.models.wire_history import GO_ON, Group, WireHistory, leading_system
 from fsm_agent.models.wire_values import arguments_object, object_schema, wire_text
+
+_BY = "pydantic-ai"
+_FILES = ("file", "speech")
 
 
 class PydanticAIModel:
@@ -27,7 +31,8 @@ class PydanticAIModel:
 
     Inside a running event loop a reply is awaitable, elsewhere it is not. `settings` are its ModelSettings (`temperature`,
     `max_tokens`); the time left bounds the request as a whole. A typed answer is asked for in words. `price` is money for a
-    million tokens in and out.
+    million tokens in and out. What the model thought, and the signatures and ids of its parts, go back in their place with later
+    requests; the package sees to it that no other provider gets them. Files that a model makes are not kept.
 
     Raises MissingExtra naming ``pydantic-ai`` where the package is missing.
     """
@@ -103,14 +108,31 @@ class PydanticAIModel:
         return made
 
     def _decision(self, response: Any, request: ModelRequest) -> Decision:
-        parts = response.parts
-        calls = [part for part in parts if part.part_kind == "tool-call"]
+        parts = [part for one in response.parts if (part := _part(one, response)) is not None]
+        calls = [part.value for part in parts if part.kind is Kind.CALL]
+        usage = usage_of(response.usage.input_tokens, response.usage.output_tokens, self.price)
         return Decision(
             calls=tuple(ToolCall(self._offered.own_name(one.tool_name, request), one.args, id=one.tool_call_id) for one in calls),
-            text="".join(part.content for part in parts if part.part_kind == "text") or None,
-            finish=finish_word(getattr(response, "finish_reason", None)),
-            usage=usage_of(response.usage.input_tokens, response.usage.output_tokens, self.price),
+            text=text_of(parts) or None,
+            finish=finish_word(getattr(response, "finish_reason", None), usage),
+            usage=usage,
+            kept=kept_of(_BY, parts),
         )
+
+
+def _part(one: Any, response: Any) -> Part | None:
+    """A part of a response with what its provider wants back; None for a file."""
+    if one.part_kind not in ("text", "tool-call"):
+        if one.part_kind in _FILES:
+            return None
+        kinds = import_module("pydantic_ai.messages")
+        (whole,) = kinds.ModelMessagesTypeAdapter.dump_python([kinds.ModelResponse(parts=[one])], mode="json")
+        return Part(Kind.OPAQUE, {name: value for name, value in whole["parts"][0].items() if value is not None})
+    more = {name: value for name in ("id", "provider_details") if (value := getattr(one, name, None))}
+    if more:
+        # The package judges a part without a name by its response, which is not kept.
+        more["provider_name"] = one.provider_name or getattr(response, "provider_name", None)
+    return Part(Kind.TEXT, one.content, more) if one.part_kind == "text" else Part(Kind.CALL, one, more)
 
 
 class _Listener:
@@ -153,14 +175,10 @@ def _add(made: list[Any], group: Group) -> None:
         part = kinds.SystemPromptPart if group.role is Role.SYSTEM else kinds.UserPromptPart
         _request(made, kinds, [part(content=group.text)] if group.text else [])
         return
-    said = [kinds.TextPart(content=group.text)] if group.text else []
-    asked = [
-        kinds.ToolCallPart(tool_name=wire_name(one.call.tool), args=arguments_object(one.call.args), tool_call_id=one.id)
-        for one in group.answered
-    ]
-    if not said and not asked:
+    parts = [made_of for part in placed(_BY, group) if (made_of := _again(kinds, part)) is not None]
+    if not parts:
         return
-    made.append(kinds.ModelResponse(parts=[*said, *asked]))
+    made.append(kinds.ModelResponse(parts=parts))
     _request(
         made,
         kinds,
@@ -168,6 +186,23 @@ def _add(made: list[Any], group: Group) -> None:
             kinds.ToolReturnPart(tool_name=wire_name(one.call.tool), content=one.text, tool_call_id=one.id)
             for one in group.answered
         ],
+    )
+
+
+def _again(kinds: Any, part: Part) -> Any:
+    """A part as the package knows it; None for one that it does not know any more."""
+    if part.kind is Kind.OPAQUE:
+        try:
+            (message,) = kinds.ModelMessagesTypeAdapter.validate_python([{"kind": "response", "parts": [part.value]}])
+        except ValueError:
+            return None
+        return message.parts[0]
+    more = {name: part.more[name] for name in ("id", "provider_details", "provider_name") if name in part.more}
+    if part.kind is Kind.TEXT:
+        return kinds.TextPart(content=part.value, **more)
+    one = part.value
+    return kinds.ToolCallPart(
+        tool_name=wire_name(one.call.tool), args=arguments_object(one.call.args), tool_call_id=one.id, **more
     )
 
 

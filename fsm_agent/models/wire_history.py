@@ -36,7 +36,7 @@ class Answered:
 
 @attrs.frozen(kw_only=True, slots=False)
 class Group:
-    """A message's role and text, and the calls it asked for with their results; blank text is empty.
+    """A message's role and text, the calls it asked for with their results, and what was kept of it; blank text is empty.
 
     A model's text has no white space at its end: some providers refuse it.
     """
@@ -44,6 +44,7 @@ class Group:
     role: Role
     text: str = ""
     answered: tuple[Answered, ...] = ()
+    kept: Any = None
 
 
 Add = Callable[[list[Any], Group], None]
@@ -131,7 +132,8 @@ def _groups(messages: Sequence[Message], ids: set[str], id_of: Callable[[str], s
         if head.role is not Role.TOOL:
             text = wire_text(head.text)
             trimmed = text.rstrip() if head.role is Role.ASSISTANT or not text.strip() else text
-            yield Group(role=head.role, text=trimmed, answered=answered)
+            kept = head.kept if head.role is Role.ASSISTANT else None
+            yield Group(role=head.role, text=trimmed, answered=answered, kept=kept)
         for result in rest:
             yield Group(role=Role.USER, text=f"Result of {wire_text(result.tool or 'a tool')}: {_result_text(result)}")
         at = end

@@ -1,0 +1,135 @@
+"""What a provider wants back with a turn and nobody else can read: taken from a reply in its place, and put there again.
+
+It travels as plain JSON (`Decision.kept`, `Message.kept`): who made it, and the reply's parts in their order. Of a text only the
+length is noted and of a call only that it stood there, so that neither is kept twice and no secret argument is kept at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from enum import StrEnum
+from typing import Any, Final
+
+import attrs
+
+from fsm_agent.models.wire_history import Group
+
+_IN_PIECES: Final = ("text", "summary", "data")
+
+
+class Kind(StrEnum):
+    """What a part of a reply is."""
+
+    TEXT = "text"
+    CALL = "call"
+    OPAQUE = "opaque"
+
+
+@attrs.frozen
+class Part:
+    """One part of a reply: its text, its call, or what is kept as it is; `more` is what a text or call has to have again."""
+
+    kind: Kind
+    value: Any
+    more: Mapping[str, Any] = attrs.field(factory=dict)
+
+
+def text_of(parts: Iterable[Part]) -> str:
+    """The text of a reply's parts."""
+    return "".join(part.value for part in parts if part.kind is Kind.TEXT)
+
+
+def kept_of(by: str, parts: Iterable[Part]) -> dict[str, Any] | None:
+    """What has to go back with the turn to whoever is named `by`; None where the parts hold nothing of the sort."""
+    noted = [_noted(part) for part in parts]
+    worth = any("opaque" in one or "more" in one for one in noted)
+    return {"by": by, "parts": noted} if worth else None
+
+
+def _noted(part: Part) -> dict[str, Any]:
+    value = part.value if part.kind is Kind.OPAQUE else len(part.value) if part.kind is Kind.TEXT else True
+    return {part.kind.value: value, **({"more": dict(part.more)} if part.more else {})}
+
+
+def placed(by: str, group: Group) -> list[Part]:
+    """A turn's text and calls (`Answered`) with what was kept of it between them; without that, the text comes first.
+
+    Another provider's is left out, and so is what has no such form.
+    """
+    rest, calls = group.text, list(group.answered)
+    noted = _parts(group.kept, by)
+    texts = sum(Kind.TEXT in one for one in noted)
+    made: list[Part] = []
+    for one in noted:
+        said = one.get("more")
+        more: Mapping[str, Any] = said if isinstance(said, Mapping) else {}
+        if Kind.OPAQUE in one:
+            made.append(Part(Kind.OPAQUE, one["opaque"]))
+        elif Kind.TEXT in one:
+            texts -= 1
+            length = one["text"] if texts and type(one["text"]) is int else len(rest)
+            made.append(Part(Kind.TEXT, rest[:length], more))
+            rest = rest[length:]
+        elif calls:
+            made.append(Part(Kind.CALL, calls.pop(0), more))
+    if rest:
+        # Where no text stood, it goes before the first call.
+        at = next((n for n, part in enumerate(made) if part.kind is Kind.CALL), len(made))
+        made.insert(at, Part(Kind.TEXT, rest))
+    made += (Part(Kind.CALL, call) for call in calls)
+    return [part for part in made if part.kind is not Kind.TEXT or part.value.strip()]
+
+
+def _parts(kept: Any, by: str) -> list[Mapping[str, Any]]:
+    """The parts that were noted, where they are this provider's; a history may hold anything in their place."""
+    if not isinstance(kept, Mapping) or kept.get("by") != by or not isinstance(kept.get("parts"), list | tuple):
+        return []
+    return [
+        one for one in kept["parts"]
+        if isinstance(one, Mapping) and (isinstance(one.get("opaque"), Mapping) or Kind.TEXT in one or Kind.CALL in one)
+    ]  # fmt: skip
+
+
+def api_form(item: Any) -> dict[str, Any]:
+    """An SDK's object as the JSON that it came as; what a server did not send is not in it."""
+    whole = getattr(item, "to_dict", None)
+    if callable(whole):
+        made: dict[str, Any] = whole(mode="json", warnings=False)
+        return made
+    return dict(item) if isinstance(item, Mapping) else dict(vars(item))
+
+
+def grown(before: Mapping[str, Any], piece: Mapping[str, Any], texts: Collection[str] = _IN_PIECES) -> dict[str, Any]:
+    """What came of a streamed mapping so far, with its next piece: items of lists are told apart by ``index`` and ``type``.
+
+    The texts of these names come in pieces, any other value comes whole.
+    """
+    made = dict(before)
+    for name, value in piece.items():
+        old = made.get(name)
+        if isinstance(value, list):
+            made[name] = _longer(old if isinstance(old, list) else [], value)
+        elif isinstance(old, dict) and isinstance(value, dict):
+            made[name] = grown(old, value)
+        elif isinstance(old, str) and isinstance(value, str) and name in texts:
+            made[name] = old + value
+        elif value is not None or name not in made:
+            made[name] = value
+    return made
+
+
+def _longer(items: list[Any], pieces: list[Any]) -> list[Any]:
+    made = list(items)
+    for piece in pieces:
+        at = next((n for n, one in enumerate(made) if _same_item(one, piece)), None)
+        if at is None:
+            made.append(piece)
+        else:
+            made[at] = grown(made[at], piece)
+    return made
+
+
+def _same_item(one: Any, piece: Any) -> bool:
+    if not (isinstance(one, Mapping) and isinstance(piece, Mapping)) or piece.get("index") is None:
+        return False
+    return all(one.get(name) == piece.get(name) for name in ("index", "type"))
