@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from functools import partial
 from threading import Lock
 from typing import Any
 from weakref import WeakSet
@@ -51,7 +52,7 @@ class Streams:
         run = request if isinstance(request, Run) else self._started(request, start)
         buffer = Buffer()
         watch = self._feed(run, buffer.give)
-        watch.turn = buffer.drained
+        watch.turn = partial(watch.at_its_pace, buffer.drained)
         events = buffer.read(self.driver.adrive(run, context, watch))
         try:
             async for event in events:

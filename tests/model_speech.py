@@ -126,7 +126,7 @@ class Chat:
             for name, items in fields.items():
                 for item in items:
                     for piece in pieces(item.get("text", "")):
-                        said_now: dict[str, Any] = {**item, "text": piece, "signature": None}
+                        said_now: dict[str, Any] = dict(item, text=piece, signature=None)
                         yield chunk({name: [said_now]})
                     yield chunk({name: [{**item, "text": ""} if "text" in item else item]})
         for piece in pieces(said.text):

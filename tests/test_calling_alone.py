@@ -36,6 +36,7 @@ class TheLongWay(Caller):
 class Heard:
     """What a watch saw: how long the trace was each time that there was something new in it."""
 
+    pace = None
     turn = None
 
     def __init__(self) -> None:

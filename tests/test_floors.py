@@ -122,6 +122,8 @@ FLOORS: dict[str, int] = {
     "host.guide": 5,
     "host.hooks": 5,
     "host.in_time": 5,
+    "host.pace": 5,
+    "host.workers": 5,
     "host.interrupt": 5,
     "host.model_decider": 5,
     "host.replies": 5,

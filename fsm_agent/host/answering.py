@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import attrs
 
@@ -12,22 +15,24 @@ from fsm_agent.core.effects import Compose, Decide, Effect, Judge, Wait
 from fsm_agent.core.events import ComposeFailed, Decided, DecisionFailed, Event, Waited
 from fsm_agent.core.run import Run
 from fsm_agent.core.values import Decision
-from fsm_agent.host.bodies import cancelled_by_host
+from fsm_agent.host.bodies import cancelled_by_host, is_async
 from fsm_agent.host.clock import SystemClock
-from fsm_agent.host.in_time import ask_in_time, await_in_time
+from fsm_agent.host.in_time import ask_in_time, await_in_time, in_thread
 from fsm_agent.host.interrupt import Interrupt, Interrupted
 from fsm_agent.host.ports import Closer, Decider, Host, Performer, Verifier, as_decision
 from fsm_agent.host.replies import event_of_answer, event_of_failure
 from fsm_agent.host.resolve import at_once
 from fsm_agent.host.watch import Watch
+from fsm_agent.host.workers import Workers
 
 
 @attrs.frozen(kw_only=True, eq=False)
 class Answerer:
-    """Asks the host's decider, verifier, closer and performers.
+    """Asks the host's decider, verifier, closer and performers, and waits no longer than the run has time.
 
-    A model is waited for no longer than the run has time; a plain function of the host's is called in the driver's own thread and
-    keeps its own time (`here` says that the decider is one).
+    Where it has a deadline, whoever is no coroutine function is asked in a thread, for nothing else ends the wait for a function
+    that hangs; without one, in the driver's own. In an event loop a model is always asked beside it, unless it says by `in_loop`
+    that it has to be asked inside. `here` says that the decider is a plain function.
     """
 
     host: Host
@@ -35,6 +40,7 @@ class Answerer:
     verify: Verifier | None
     close: Closer | None
     performers: Mapping[type[Any], Performer]
+    workers: Workers = attrs.field(factory=Workers)
     here: bool = attrs.field(init=False)
 
     @here.default
@@ -53,13 +59,14 @@ class Answerer:
             return Waited()
         ear = None if watch is None else _listen(run, effect, watch)
         try:
-            if self.here and type(effect) is Decide:
-                return self.decided(run, effect, watch)
             seconds = self._seconds(run, effect)
-            if seconds is None or not self._is_model(effect):
-                return event_of_answer(effect, at_once(self._asked(effect)))
-            ask = partial(self._at_once, effect)
-            return event_of_answer(effect, ask_in_time(ask, seconds, self.host.clock, interrupt.results()))
+            if seconds is not None:
+                pace = None if watch is None else watch.pace
+                ask, results = partial(self._at_once, effect), interrupt.results()
+                return event_of_answer(effect, ask_in_time(ask, seconds, self.host.clock, results, self.workers, pace))
+            if type(effect) is Decide:
+                return self.decided(run, effect, watch)
+            return event_of_answer(effect, at_once(self._asked(effect)))
         except BaseException as error:
             return self._failed(run, effect, error, watch)
         finally:
@@ -71,11 +78,19 @@ class Answerer:
         if isinstance(effect, Wait):
             await (self.host.clock or SystemClock()).asleep(effect.seconds)
             return Waited()
-        ear = None if watch is None else _listen(run, effect, watch)
+        loop = asyncio.get_running_loop()
+        ear = None if watch is None else _listen(run, effect, watch, loop)
         try:
-            answer = self._asked(effect)
+            seconds = self._seconds(run, effect)
+            if self._beside(effect, seconds, loop):
+                end = None if seconds is None else loop.time() + seconds
+                answer, error = await in_thread(partial(self._asked, effect), seconds, self.workers)
+                if error is not None:
+                    raise error
+                seconds = None if end is None else max(0.0, end - loop.time())
+            else:
+                answer = self._asked(effect)
             if hasattr(type(answer), "__await__"):
-                seconds = self._seconds(run, effect)
                 answer = await answer if seconds is None else await await_in_time(answer, seconds)
             return event_of_answer(effect, answer)
         except BaseException as error:
@@ -111,10 +126,25 @@ class Answerer:
             raise LookupError(f"nobody performs {type(effect).__name__}; give effects={{...}} to the agent (it has {known})")
         return performer(effect)
 
+    def _part(self, effect: Effect) -> Any:
+        if isinstance(effect, Decide):
+            return self.decide
+        if isinstance(effect, Judge):
+            return self.verify
+        return self.close if isinstance(effect, Compose) else self.performers.get(type(effect))
+
     def _is_model(self, effect: Effect) -> bool:
-        part: Any = self.decide if isinstance(effect, Decide) else self.verify if isinstance(effect, Judge) else self.close
         # The closer of a model is a method of the decider that asks it.
+        part = self._part(effect)
         return bool(getattr(getattr(part, "__self__", part), "is_model", False))
+
+    def _beside(self, effect: Effect, seconds: float | None, loop: asyncio.AbstractEventLoop) -> bool:
+        """Whether a running event loop asks in a thread; never where its own time is the clock's, which no thread lives in."""
+        part, clock = self._part(effect), cast(object, self.host.clock)
+        owner = getattr(part, "__self__", part)
+        if part is None or clock is loop or is_async(part) or getattr(owner, "in_loop", False):
+            return False
+        return seconds is not None or bool(getattr(owner, "is_model", False))
 
     def _seconds(self, run: Run, effect: Effect) -> float | None:
         """What is left for this request: the last answer may take the time that is reserved for it."""
@@ -144,9 +174,19 @@ class _Ear:
             self.watch.delta(self.run, text)
 
 
-def _listen(run: Run, effect: Effect, watch: Watch) -> _Ear | None:
+def _listen(run: Run, effect: Effect, watch: Watch, loop: asyncio.AbstractEventLoop | None = None) -> _Ear | None:
     if not isinstance(effect, Decide | Compose):
         return None
     ear = _Ear(run, watch)
-    effect.on_delta = ear.hear
+    effect.on_delta = ear.hear if loop is None else partial(_hear_in, loop, threading.get_ident(), ear)
     return ear
+
+
+def _hear_in(loop: asyncio.AbstractEventLoop, thread: int, ear: _Ear, text: str) -> None:
+    """Hear a piece in the loop's own thread, whichever thread it comes from."""
+    if threading.get_ident() == thread:
+        ear.hear(text)
+    else:
+        # A loop that was closed in the meantime hears nothing any more.
+        with suppress(RuntimeError):
+            loop.call_soon_threadsafe(ear.hear, text)

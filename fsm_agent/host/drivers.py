@@ -25,6 +25,7 @@ from fsm_agent.host.calling import Caller
 from fsm_agent.host.clock import SystemClock
 from fsm_agent.host.guide import Guide, unseen_calls
 from fsm_agent.host.interrupt import Interrupt, Interrupted
+from fsm_agent.host.pace import began
 from fsm_agent.host.ports import Closer, Decider, Host, Performer, Verifier
 from fsm_agent.host.resolve import ONLY_ASYNC, Questions, aresolve, resolve
 from fsm_agent.host.watch import Watch
@@ -95,12 +96,13 @@ class Driver:
         if self.decide is None:
             raise RunError(_BY_HAND)
         engine, clock, caller, answerer = self.engine, self.host.clock, self._caller, self._answerer
-        ask, tell, decides_here = engine.ask, engine.tell, answerer.here and watch is None
+        ask, tell = engine.ask, engine.tell
+        decides_here = answerer.here and watch is None and run.limits.deadline_s is None
         take(run)
         interrupt = run.interrupt = Interrupt()
         phase = unseen_calls(run) if self.guide.looks else -1
         try:
-            origin = 0.0 if clock is None else clock.now() - run.spent_s
+            origin = 0.0 if clock is None else began(clock.now() - run.spent_s, None if watch is None else watch.pace)
             if run.open_calls:
                 self._recover(run)
             if watch is not None:
@@ -161,7 +163,7 @@ class Driver:
         interrupt.in_task()
         phase = unseen_calls(run) if self.guide.looks else -1
         try:
-            origin = 0.0 if clock is None else clock.now() - run.spent_s
+            origin = 0.0 if clock is None else began(clock.now() - run.spent_s, None if watch is None else watch.pace)
             if run.open_calls:
                 self._recover(run)
             if watch is not None:

@@ -42,7 +42,9 @@ class ModelRequest:
 class Model(Protocol):
     """Anything that answers a request with a decision, at once or as an awaitable.
 
-    A model that cannot answer raises ModelFailed; whatever else it raises ends the run as `model_error`.
+    A model that cannot answer raises ModelFailed; whatever else it raises ends the run as `model_error`. In an event loop a
+    `reply` that is no coroutine function is called in a thread beside it, and what it returns to be awaited is awaited in the
+    loop; one that has to be called in the loop itself says so by an attribute `in_loop` that is true.
     """
 
     def reply(self, request: ModelRequest) -> Decision | Awaitable[Decision]:

@@ -33,6 +33,7 @@ class ModelDecider:
         self.told = told if told is not None else Prompts()
         self.schema = setup.answer.schema if setup.answer is not None else None
         self.needs_loop = is_async(model.reply)
+        self.in_loop = self.needs_loop or bool(getattr(model, "in_loop", False))
         # What was made once is not made again: offers by the names they are for, texts by limits, state and names.
         self._offered: dict[tuple[str, ...], tuple[ToolOffer, ...]] = {}
         self._texts: dict[tuple[Any, ...], tuple[Limits, str]] = {}
@@ -124,6 +125,7 @@ class ModelVerifier:
     def __init__(self, model: Model, required: Collection[str] = ()) -> None:
         self.model, self.required = model, required
         self.needs_loop = is_async(model.reply)
+        self.in_loop = self.needs_loop or bool(getattr(model, "in_loop", False))
 
     def __call__(self, effect: Judge) -> Any:
         """The model's reply, or an awaitable of it."""

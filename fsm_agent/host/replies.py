@@ -79,16 +79,15 @@ def event_of_failure(effect: Effect, error: BaseException, *, model: bool = Fals
         # Where it is not the host's, it is a failure like any other.
         if not isinstance(error, CancelledError):
             raise error
-    name, message = perform.name_of(error), perform.message_of(error)
+    late = isinstance(error, OutOfTime)
+    name, message = "TimeoutError" if late else perform.name_of(error), perform.message_of(error)
     if isinstance(effect, OwnEffect):
         return PerformFailed(name, message)
     usage = error.usage if isinstance(error, ModelFailed | MalformedDecision) and isinstance(error.usage, Usage) else None
     if isinstance(effect, Judge):
         return JudgeFailed(name, message, usage)
     retry_after_s = None
-    kind = "passing" if model and name in TRANSIENT else "error"
-    if isinstance(error, OutOfTime):
-        kind, name = "passing", "TimeoutError"
+    kind = "passing" if late or (model and name in TRANSIENT) else "error"
     if isinstance(error, ModelFailed):
         kind, retry_after_s = "passing" if error.kind.passes else "error", _seconds(error.retry_after_s)
         name = error.kind.value if error.kind is not FailureKind.UNKNOWN else name

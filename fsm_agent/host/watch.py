@@ -6,14 +6,17 @@ from collections.abc import Awaitable, Callable
 from typing import Protocol
 
 from fsm_agent.core.run import Run
+from fsm_agent.host.pace import Pace
 
 
 class Watch(Protocol):
     """Who hears of a run while it is driven; it may hold the driver up, and what it raises ends the drive.
 
-    `turn`, where it is one, is awaited between the steps of a task, so that a reader can set the pace.
+    `turn`, where it is one, is awaited between the steps of a task, so that a reader can set the pace; `pace`, where there is such a
+    reader, is how long it held the drive up.
     """
 
+    pace: Pace | None
     turn: Callable[[], Awaitable[None]] | None
 
     def happened(self, run: Run) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from queue import SimpleQueue
 from typing import Any
 
@@ -16,6 +16,7 @@ from fsm_agent.core.stream_events import DeltasDiscarded, Gap, StreamEvent, Text
 from fsm_agent.core.trace import trace_of
 from fsm_agent.host.clock import Clock
 from fsm_agent.host.interrupt import Interrupt
+from fsm_agent.host.pace import Pace
 
 Take = Callable[[StreamEvent], None]
 
@@ -25,6 +26,7 @@ class Feed:
 
     def __init__(self, run: Run, clock: Clock, observers: list[Take], reader: Take | None = None) -> None:
         self._clock, self._observers, self._reader = clock, observers, reader
+        self.pace = Pace(clock) if reader is not None else None
         # What happened since the last drive, or before the first, nobody has heard yet.
         self._told = run.heard
         self._deltas = False
@@ -49,12 +51,19 @@ class Feed:
             self._deltas = False
             self._emit(DeltasDiscarded(run.id, self._told - 1))
 
+    async def at_its_pace(self, wait: Callable[[], Awaitable[None]]) -> None:
+        """Wait for a reader that is a task; it spends none of the run's time."""
+        assert self.pace is not None
+        with self.pace.waiting():
+            await wait()
+
     def _emit(self, event: StreamEvent) -> None:
         for take in self._observers:
             take(event)
-        if self._reader is not None:
+        if self._reader is not None and self.pace is not None:
             try:
-                self._reader(event)
+                with self.pace.waiting():
+                    self._reader(event)
             except BaseException:
                 # Who left hears no more of it; those who only look on hear how it ends.
                 self._reader = None

@@ -10,7 +10,7 @@ from fsm_agent.core.messages import Role, ToolOffer
 from fsm_agent.core.values import Decision, ToolCall, Usage
 from fsm_agent.host.model import FailureKind, ModelFailed, ModelRequest
 from fsm_agent.models.client_call import ask
-from fsm_agent.models.clients import creator, free_options, takes
+from fsm_agent.models.clients import awaits, creator, free_options, takes
 from fsm_agent.models.finishes import Price, checked_price, finish_word, usage_of
 from fsm_agent.models.kept import Kind, Part, api_form, kept_of, placed, text_of
 from fsm_agent.models.narrow_schema import narrow_schema, schema_words
@@ -49,6 +49,8 @@ class AnthropicMessages:
         **options: Any,
     ) -> None:
         self._create = creator(client, "messages.create")
+        # Nothing of an async client blocks an event loop.
+        self.in_loop = awaits(self._create)
         self.model, self.max_tokens, self.price = model, max_tokens, checked_price(price)
         self.options = free_options(self._create, options, ("messages", "tools", "stream", "system"))
         self._native_schema = native_schema and takes(self._create, "output_config")

@@ -106,7 +106,10 @@ def _read(whole: Callable[[Any], Decision], reply: Any) -> Decision:
 def _pieces(stream: Any, until: float | None) -> Generator[Any, None, None]:
     try:
         for piece in stream:
+            before = time.monotonic()
             yield piece
+            # What the reader of a piece takes for it is none of the reply's time.
+            until = None if until is None else until + time.monotonic() - before
             _check_time(until)
     except ModelFailed:
         raise

@@ -21,6 +21,11 @@ def creator(client: Any, path: str) -> Callable[..., Any]:
     return method
 
 
+def awaits(create: Callable[..., Any]) -> bool:
+    """True for a coroutine function, also behind wrappers that say what they wrap."""
+    return inspect.iscoroutinefunction(inspect.unwrap(create))
+
+
 def takes(create: Callable[..., Any], name: str) -> bool:
     """True where a method has a parameter of that name, takes any, or does not say what it takes."""
     try:

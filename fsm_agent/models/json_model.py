@@ -38,6 +38,7 @@ class JsonDecisions:
 
     def __init__(self, model: Model, *, constrained: bool = False, max_text: int = MAX_TEXT) -> None:
         self.model, self.constrained, self.max_text = model, constrained, max_text
+        self.in_loop = bool(getattr(model, "in_loop", False))
         self._history = WireHistory(_add)
 
     def reply(self, request: ModelRequest) -> Decision | Awaitable[Decision]:

@@ -41,6 +41,8 @@ class OfflineModel:
     Raises MissingExtra naming ``offline`` where a package is missing, and BuildError where there is no such file.
     """
 
+    in_loop = True
+
     def __init__(
         self,
         gguf: str | Path | None = None,

@@ -11,7 +11,7 @@ from fsm_agent.core.plain import short
 from fsm_agent.core.values import Decision, ToolCall, Usage
 from fsm_agent.host.model import FailureKind, ModelFailed, ModelRequest
 from fsm_agent.models.client_call import ask
-from fsm_agent.models.clients import creator, free_options
+from fsm_agent.models.clients import awaits, creator, free_options
 from fsm_agent.models.failures import failure_of_body
 from fsm_agent.models.finishes import Price, checked_price, finish_word, usage_of
 from fsm_agent.models.kept import Kind, Part, grown, kept_of, placed, text_of
@@ -52,6 +52,8 @@ class OpenAIChat:
         **options: Any,
     ) -> None:
         self._create = creator(client, "chat.completions.create")
+        # Nothing of an async client blocks an event loop.
+        self.in_loop = awaits(self._create)
         self.model, self.price, self.strict_schema = model, checked_price(price), strict_schema
         self.options = free_options(self._create, options, ("messages", "tools", "stream"))
         self._later_system, self._kept_fields = later_system, tuple(kept_fields)

@@ -37,6 +37,8 @@ class PydanticAIModel:
     Raises MissingExtra naming ``pydantic-ai`` where the package is missing.
     """
 
+    in_loop = True
+
     def __init__(self, model: Any, *, price: Price | None = None, **settings: Any) -> None:
         if find_spec("pydantic_ai") is None:
             raise MissingExtra("pydantic-ai-slim", "pydantic-ai", "PydanticAIModel")

@@ -1,0 +1,358 @@
+"""Nobody is waited for longer than a run has time: functions and models that hang, in a thread's drive and in a task's."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import attrs
+import pytest
+
+from fsm_agent import Agent, Decision, Limits, ToolCall
+from fsm_agent.core.answers import Answer
+from fsm_agent.core.effects import OwnEffect
+from fsm_agent.core.run import Run
+from fsm_agent.core.stream_events import TextDelta
+from fsm_agent.core.values import StopReason
+from fsm_agent.host.in_time import OutOfTime, ask_in_time, in_thread
+from fsm_agent.host.interrupt import Interrupt, Interrupted
+from fsm_agent.host.workers import Workers
+
+LONG = 20.0
+SOON = Limits.off(max_steps=50, max_turns=9, deadline_s=0.04, reserve_s=0.01)
+LATER = attrs.evolve(SOON, deadline_s=LONG)
+FREE = Limits.off(max_steps=50, max_turns=9)
+
+
+@pytest.fixture
+def gate() -> Iterator[threading.Event]:
+    """What those who hang wait for; opened at the end, so that no thread stays behind."""
+    event = threading.Event()
+    yield event
+    event.set()
+
+
+def sync(agent: Agent, run: Run) -> Answer:
+    return agent.drive(run)
+
+
+def tasks(agent: Agent, run: Run) -> Answer:
+    return asyncio.run(agent.adrive(run))
+
+
+each_drive = pytest.mark.parametrize("drive", [sync, tasks])
+Drive = Callable[[Agent, Run], Answer]
+
+
+def look(n: int = 1) -> int:
+    """Looks."""
+    return n
+
+
+class Model:
+    """A model whose reply is a function of the request."""
+
+    def __init__(self, reply: Callable[[Any], Any]) -> None:
+        self._reply = reply
+
+    def reply(self, request: Any) -> Any:
+        return self._reply(request)
+
+
+def hangs(gate: threading.Event, word: Any = "late") -> Callable[[Any], Any]:
+    def wait(_: Any) -> Any:
+        gate.wait(LONG)
+        return word
+
+    return wait
+
+
+def hanging(what: str, gate: threading.Event) -> Agent:
+    """An agent one part of which hangs."""
+    wait, tools = hangs(gate), [look]
+    if what == "decider":
+        return Agent(tools, wait, limits=SOON)
+    if what == "model":
+        return Agent(tools, Model(wait), limits=SOON)
+    if what == "closer":
+        return Agent(tools, lambda ask: ToolCall("look"), close=wait, limits=attrs.evolve(SOON, max_tool_calls=1))
+    return Agent(tools, lambda ask: "seen", verify=wait if what == "verifier" else Model(wait), limits=SOON)
+
+
+@each_drive
+@pytest.mark.parametrize(
+    ("what", "reason"),
+    [
+        ("decider", StopReason.DEADLINE),
+        ("model", StopReason.DEADLINE),
+        ("verifier", StopReason.DEADLINE),
+        ("verifying model", StopReason.DEADLINE),
+        ("closer", StopReason.MAX_TOOL_CALLS),
+    ],
+)
+def test_a_part_that_hangs_is_given_up_and_the_run_has_an_answer(
+    what: str, reason: StopReason, drive: Drive, gate: threading.Event
+) -> None:
+    agent = hanging(what, gate)
+    begun = time.monotonic()
+    answer = drive(agent, agent.start("go"))
+
+    assert time.monotonic() - begun < LONG / 4
+    assert (answer.stop_reason, bool(answer.text)) == (reason, True)
+    assert answer.usage["spent_s"] >= 0.03
+    assert not answer.ok
+
+
+@each_drive
+def test_an_effect_of_ones_own_that_hangs_is_given_up(drive: Drive, gate: threading.Event) -> None:
+    class Fetch(OwnEffect):
+        """One thing to fetch."""
+
+    told: list[Any] = []
+
+    class Fetching:
+        def enter(self, setup: Any, run: Any) -> None:
+            return None
+
+        def ask(self, setup: Any, run: Any) -> Any:
+            return Fetch(run)
+
+        def tell(self, setup: Any, run: Any, event: Any) -> str:
+            told.append(event)
+            return "passed"
+
+    agent = Agent([], lambda ask: "seen", work={"verify": Fetching()}, effects={Fetch: hangs(gate)}, limits=SOON)
+    drive(agent, agent.start("go"))
+    assert [event.error for event in told] == ["TimeoutError"]
+
+
+# ---- where it is asked
+
+
+@pytest.mark.parametrize("drive", [sync, tasks])
+def test_without_a_deadline_a_function_is_called_where_the_driver_is(drive: Drive) -> None:
+    seen: list[int] = []
+    agent = Agent([look], lambda ask: seen.append(threading.get_ident()) or "seen", limits=FREE)  # type: ignore[func-returns-value]
+    assert drive(agent, agent.start("go")).text == "seen"
+    assert seen == [threading.get_ident()]
+
+
+WHO = contextvars.ContextVar("WHO", default="nobody")
+
+
+@each_drive
+@pytest.mark.parametrize("kind", ["function", "model"])
+@pytest.mark.parametrize("limits", [FREE, LATER], ids=["free", "deadline"])
+def test_context_variables_go_along(kind: str, limits: Limits, drive: Drive) -> None:
+    def said(_: Any) -> Any:
+        return WHO.get() if kind == "function" else Decision(text=WHO.get(), finish="stop")
+
+    agent = Agent([], said if kind == "function" else Model(said), limits=limits)
+    token = WHO.set("me")
+    try:
+        assert drive(agent, agent.start("go")).text == "me"
+    finally:
+        WHO.reset(token)
+
+
+@pytest.mark.parametrize("limits", [FREE, LATER], ids=["free", "deadline"])
+def test_a_sync_model_leaves_the_event_loop_to_others(limits: Limits, gate: threading.Event) -> None:
+    agent = Agent([look], Model(lambda request: gate.wait(LONG) and Decision(text="seen", finish="stop")), limits=limits)
+
+    async def main() -> Answer:
+        asyncio.get_running_loop().call_later(0.001, gate.set)
+        return await agent.arun("go")
+
+    begun = time.monotonic()
+    assert asyncio.run(main()).text == "seen"
+    assert time.monotonic() - begun < LONG / 2
+
+
+def test_a_model_that_has_to_be_asked_in_the_loop_is() -> None:
+    class Inside(Model):
+        in_loop = True
+
+    def later(request: Any) -> Any:
+        return asyncio.get_running_loop().create_task(asyncio.sleep(0, Decision(text="seen", finish="stop")))
+
+    answer = asyncio.run(Agent([look], Inside(later), limits=LATER).arun("go"))
+    assert answer.text == "seen"
+
+
+@pytest.mark.parametrize("part", ["function", "model"])
+def test_what_is_to_be_awaited_is_awaited_in_the_loop_in_what_is_left_of_the_time(part: str) -> None:
+    loops: list[Any] = []
+
+    def later(_: Any) -> Any:
+        async def answer() -> Any:
+            loops.append(asyncio.get_running_loop())
+            return "seen" if part == "function" else Decision(text="seen", finish="stop")
+
+        return answer()
+
+    async def main() -> Any:
+        agent = Agent([look], later if part == "function" else Model(later), limits=LATER)
+        return (await agent.arun("go")).text, loops == [asyncio.get_running_loop()]
+
+    assert asyncio.run(main()) == ("seen", True)
+
+
+@each_drive
+@pytest.mark.parametrize("error", [StopIteration("x"), ValueError("x"), asyncio.CancelledError("x")], ids=repr)
+def test_what_it_raises_is_told_as_if_it_were_called_here(error: BaseException, drive: Drive) -> None:
+    def fails(_: Any) -> Any:
+        raise error
+
+    answers = [drive(agent, agent.start("go")) for agent in (Agent([], fails, limits=FREE), Agent([], fails, limits=LATER))]
+    assert [(one.stop_reason, one.status) for one in answers] == [("model_error", "failed")] * 2
+    assert type(error).__name__ in answers[1].text
+
+
+@each_drive
+def test_an_interrupt_passes_through(drive: Drive) -> None:
+    def stops(_: Any) -> Any:
+        raise KeyboardInterrupt
+
+    agent = Agent([], stops, limits=LATER)
+    run = agent.start("go")
+    with pytest.raises(KeyboardInterrupt):
+        drive(agent, run)
+    assert run.stop is not None
+    assert run.stop.reason is StopReason.CANCELLED
+
+
+# ---- cancelling
+
+
+@pytest.mark.parametrize("kind", ["function", "model"])
+def test_a_cancelled_task_leaves_the_run_resumable_and_a_late_answer_is_dropped(kind: str, gate: threading.Event) -> None:
+    asked, words = threading.Event(), iter(["late", "seen"])
+
+    def wait(_: Any) -> Any:
+        asked.set()
+        word = next(words)
+        if word == "late":
+            gate.wait(LONG)
+        return word if kind == "function" else Decision(text=word, finish="stop")
+
+    agent = Agent([], wait if kind == "function" else Model(wait), limits=LATER)
+    run = agent.start("go")
+
+    async def main() -> Answer:
+        task = asyncio.ensure_future(agent.adrive(run))
+        while not asked.is_set():
+            await asyncio.sleep(0.001)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert run.stop is not None
+        assert run.stop.reason is StopReason.CANCELLED
+        gate.set()
+        return await agent.aresume(run)
+
+    assert asyncio.run(main()).text == "seen"
+
+
+def test_a_drive_that_is_told_to_stop_does_not_wait_for_a_function(gate: threading.Event) -> None:
+    asked = threading.Event()
+
+    def wait(_: Any) -> Any:
+        asked.set()
+        gate.wait(LONG)
+        return "late"
+
+    agent = Agent([], wait, limits=LATER)
+    run = agent.start("go")
+    thread = threading.Thread(target=agent.drive, args=(run,))
+    thread.start()
+    assert asked.wait(LONG)
+    agent.cancel(run)
+    thread.join(LONG)
+    assert not thread.is_alive()
+    assert run.stop is not None
+    assert run.stop.reason is StopReason.CANCELLED
+
+
+# ---- many at once
+
+
+def test_tasks_that_all_have_to_wait_do_not_wait_for_each_other() -> None:
+    meet = threading.Barrier(24, timeout=LONG)
+
+    def decide(_: Any) -> str:
+        meet.wait()
+        return "seen"
+
+    async def main() -> list[Answer]:
+        agent = Agent([], decide, limits=LATER)
+        return await asyncio.gather(*[agent.arun(str(n)) for n in range(24)])
+
+    assert {answer.text for answer in asyncio.run(main())} == {"seen"}
+
+
+def test_quick_functions_of_many_tasks_need_few_threads() -> None:
+    seen: set[int] = set()
+
+    async def main() -> list[Answer]:
+        agent = Agent([], lambda ask: seen.add(threading.get_ident()) or "seen", limits=LATER)  # type: ignore[func-returns-value]
+        return await asyncio.gather(*[agent.arun(str(n)) for n in range(200)])
+
+    assert len(asyncio.run(main())) == 200
+    assert 1 <= len(seen) <= 50
+    assert threading.get_ident() not in seen
+
+
+def test_pieces_of_a_sync_model_are_heard_in_the_loop_and_in_order() -> None:
+    def reply(request: Any) -> Decision:
+        for piece in "abc":
+            request.on_delta(piece)
+        return Decision(text="abc", finish="stop")
+
+    async def main() -> list[Any]:
+        agent = Agent([], Model(reply), limits=LATER)
+        return [event async for event in agent.astream("go")]
+
+    events = asyncio.run(main())
+    assert [event.text for event in events if isinstance(event, TextDelta)] == ["a", "b", "c"]
+    kinds = [getattr(event, "kind", "") for event in events]
+    assert kinds.index("decision") > max(n for n, event in enumerate(events) if isinstance(event, TextDelta))
+
+
+# ---- the two ways to ask, by themselves
+
+
+def test_whoever_ends_the_wait_is_heard(gate: threading.Event) -> None:
+    interrupt = Interrupt()
+    results = interrupt.results()
+    threading.Timer(0.001, interrupt.ask).start()
+    with pytest.raises(Interrupted):
+        ask_in_time(lambda: gate.wait(LONG), LONG, None, results, Workers())
+
+
+def test_without_any_time_a_thread_is_given_up_at_once(gate: threading.Event) -> None:
+    with pytest.raises(OutOfTime, match="no answer came in 0 s"):
+        ask_in_time(lambda: gate.wait(LONG), 0.0, None, Interrupt().results(), Workers())
+    with pytest.raises(OutOfTime, match="no answer came in 0 s"):
+        asyncio.run(in_thread(lambda: gate.wait(LONG), 0.0, Workers()))
+
+
+def test_an_answer_that_comes_after_its_loop_was_closed_is_dropped(gate: threading.Event) -> None:
+    ended = threading.Event()
+
+    async def never() -> None:
+        raise AssertionError
+
+    def ask() -> Any:
+        gate.wait(LONG)
+        ended.set()
+        return never()
+
+    workers = Workers()
+    with pytest.raises(OutOfTime):
+        asyncio.run(in_thread(ask, 0.01, workers))
+    gate.set()
+    assert ended.wait(LONG)
