@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import threading
 import weakref
+import zlib
 from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
@@ -112,7 +113,7 @@ class Sandbox:
             os_policy={"datetime": "call_host", "random_start": {"seed": effect.run.seed}},
         ) as session:
             if effect.snapshot or effect.made is not None:
-                at = session.load_snapshot(effect.snapshot, print_callback=printed)
+                at = session.load_snapshot(_unpacked(effect.snapshot), print_callback=printed)
                 at = at.resume(_result(effect))
             else:
                 at = session.feed_start(effect.call.args["program"], print_callback=printed)
@@ -137,7 +138,7 @@ class Sandbox:
                     return Raised(call.id, "MemoryError", held)
                 # One more than is shown, so that the cut at the end is told.
                 printed = (effect.printed + str(collected.output))[: _MOST_PRINTED + 1]
-                return ProgramCalled(call.id, at.function_name, self._named(at), snapshot, printed)
+                return ProgramCalled(call.id, at.function_name, self._named(at), _packed(snapshot), printed)
         return Raised(call.id, "RuntimeError", "the program asks for ever for names that there are not")
 
     def _named(self, at: Any) -> Any:
@@ -151,6 +152,23 @@ class Sandbox:
                 # What has no name, or one that is given already, is left for the contract to refuse.
                 named[name if name and name not in named else f"argument_{number + 1}"] = value
         return named
+
+
+def _packed(snapshot: bytes) -> bytes:
+    """A snapshot as the run keeps it: each is kept, for the run as it stood at any step can be rebuilt and driven on."""
+    return zlib.compress(snapshot)
+
+
+def _unpacked(kept: bytes) -> bytes:
+    """The snapshot; raises RuntimeError for what is none, or is longer than one may be."""
+    reader = zlib.decompressobj()
+    try:
+        snapshot = reader.decompress(kept, _MOST_SNAPSHOT)
+    except zlib.error as error:
+        raise RuntimeError(f"where the program stood cannot be read: {error}") from None
+    if not reader.eof or reader.unused_data:
+        raise RuntimeError("where the program stood cannot be read: it is cut off, or too long")
+    return snapshot
 
 
 def _result(effect: RunProgram) -> dict[str, Any]:

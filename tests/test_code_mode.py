@@ -13,6 +13,7 @@ import subprocess
 import sys
 import threading
 import time
+import zlib
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from decimal import Decimal
@@ -31,6 +32,7 @@ from fsm_agent.code_mode import CodeMode
 from fsm_agent.core.agent_table import AGENT
 from fsm_agent.core.answers import Answer
 from fsm_agent.core.errors import BuildError, ContractError, RunError
+from fsm_agent.core.events import ProgramCalled
 from fsm_agent.core.messages import Role
 from fsm_agent.core.tools import BreakerPolicy
 from fsm_agent.core.trace import trace_of
@@ -639,8 +641,16 @@ def test_a_program_goes_on_in_another_process_after_each_pause() -> None:
 
 @pytest.mark.parametrize(
     "spoiled",
-    [lambda good: b"junk", lambda good: good[:-10], lambda good: good + b"x", lambda good: bytes(len(good)), lambda good: b"\xff" * 99],
-    ids=["junk", "cut", "longer", "zeros", "ones"],
+    [
+        lambda good: b"junk",
+        lambda good: zlib.compress(b"junk"),
+        lambda good: zlib.compress(bytes(3_000_000)),
+        lambda good: good[:-10],
+        lambda good: good + b"x",
+        lambda good: bytes(len(good)),
+        lambda good: b"\xff" * 99,
+    ],
+    ids=["junk", "packed junk", "too long", "cut", "longer", "zeros", "ones"],
 )
 def test_a_snapshot_that_is_none_is_a_clear_failed_call(spoiled: Any) -> None:
     ledger = Ledger(approval=True)
@@ -654,8 +664,22 @@ def test_a_snapshot_that_is_none_is_a_clear_failed_call(spoiled: Any) -> None:
 
     assert (answer.text, ledger.paid) == ("done", [1])
     assert run.calls[0].error == "raised:RuntimeError"
-    assert "session" in run.calls[0].detail
+    assert "session" in run.calls[0].detail or "cannot be read" in run.calls[0].detail
     assert "Traceback" not in run.calls[0].detail
+
+
+def test_where_a_program_stood_is_kept_small_and_for_every_step() -> None:
+    ledger = Ledger()
+    one = agent("for n in range(4):\n    pay(n + 1)\n'end'", tools=(ledger.tool,))
+    run = go(one)
+    kept = [(number, event.snapshot) for number, (_, event) in enumerate(run.journal, 1) if isinstance(event, ProgramCalled)]
+
+    assert len(kept) == 4
+    for number, snapshot in kept:
+        assert 0 < len(snapshot) < 0.75 * len(zlib.decompress(snapshot))
+        again = one.replay(run, number)
+        assert again.program is not None
+        assert again.program.snapshot == snapshot
 
 
 def test_a_run_that_lost_its_snapshot_does_not_begin_the_program_again() -> None:
