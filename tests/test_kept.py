@@ -22,7 +22,7 @@ from fsm_agent.core.values import ToolCall
 from fsm_agent.host.model import ModelFailed, ModelRequest
 from fsm_agent.models.anthropic_messages import AnthropicMessages
 from fsm_agent.models.json_model import JsonDecisions
-from fsm_agent.models.kept import Kind, Part, grown, kept_of, placed
+from fsm_agent.models.kept import Kind, Part, grown, kept_of, placed, text_of
 from fsm_agent.models.openai_chat import OpenAIChat
 from fsm_agent.models.openai_responses import OpenAIResponses
 from fsm_agent.models.wire_history import Answered, Group
@@ -282,6 +282,11 @@ def test_what_holds_nothing_to_keep_is_not_kept() -> None:
 )  # fmt: skip
 def test_a_history_may_hold_anything_in_its_place(kept: Any) -> None:
     assert told(placed("me", group("ab", 1, kept))) == ["ab", "c0"]
+
+
+def test_a_character_that_came_in_two_halves_is_one() -> None:
+    assert text_of([text("a\ud83d"), Part(Kind.CALL, None), text("\ude00b")]) == "a\U0001f600b"
+    assert text_of([text("a\ud83d"), text("b")]) == "a\ud83db"
 
 
 def test_a_streamed_mapping_grows_by_its_pieces() -> None:

@@ -812,3 +812,32 @@ def test_runs_that_were_read_and_observed_are_not_kept() -> None:
         gc.collect()
         assert len(kept) == 500
         assert sum(ref() is not None for ref in kept) == 0
+
+
+@pytest.mark.parametrize(
+    ("pieces", "told"),
+    [
+        (["a", "\ud83d", "\ude00", "b"], ["a", "\U0001f600", "b"]),
+        (["a\ud83d", "\ude00b"], ["a", "\U0001f600b"]),
+        (["\ud83d\ude00"], ["\U0001f600"]),
+        (["\ud83d", "b", "\ude00"], ["\ud83db", "\ude00"]),
+        (["a", "\ud83d"], ["a"]),
+        (["\ud83d", "\ud83d", "\ude00"], ["\ud83d", "\U0001f600"]),
+        (["", "a", ""], ["a"]),
+    ],
+)
+@pytest.mark.parametrize("later", [False, True], ids=["sync", "async"])
+def test_a_character_that_comes_in_two_halves_is_told_whole(pieces: list[str], told: list[str], later: bool) -> None:
+    class Halves:
+        def reply(self, request: Any) -> Decision:
+            for piece in pieces:
+                request.on_delta(piece)
+            return Decision(text="x", finish="stop")
+
+    agent = Agent([], Halves(), limits=FREE)
+
+    async def main() -> list[Any]:
+        return [event async for event in agent.astream("go")]
+
+    events = asyncio.run(main()) if later else list(agent.stream("go"))
+    assert [event.text for event in events if isinstance(event, TextDelta)] == told

@@ -96,3 +96,18 @@ def cut(text: str, limit: int) -> str:
         return text
     mark = f"… [cut: {len(text)} characters in all]"
     return text[: max(limit - len(mark), 0)] + mark
+
+
+def paired(text: str) -> str:
+    """The text with halves of a character (surrogates) that stand beside each other put together; a lone one stays."""
+    if text.isascii() or not _HALVES.search(text):
+        return text
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
+
+
+def first_half(text: str) -> str:
+    """The half of a character that a text ends with, whose other half may be the next to come; else an empty text."""
+    return text[-1:] if "\ud800" <= text[-1:] <= "\udbff" else ""
+
+
+_HALVES: Final = re.compile("[\ud800-\udbff][\udc00-\udfff]")

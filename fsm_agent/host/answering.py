@@ -14,6 +14,7 @@ import attrs
 from fsm_agent.core.effects import Compose, Decide, Effect, Judge, Wait
 from fsm_agent.core.events import ComposeFailed, Decided, DecisionFailed, Event, Waited
 from fsm_agent.core.run import Run
+from fsm_agent.core.short_text import first_half, paired
 from fsm_agent.core.values import Decision
 from fsm_agent.host.bodies import cancelled_by_host, is_async
 from fsm_agent.host.clock import SystemClock
@@ -168,9 +169,15 @@ class _Ear:
     run: Run
     watch: Watch
     closed: bool = False
+    half: str = ""
 
     def hear(self, text: str) -> None:
-        if not self.closed:
+        if self.closed or not isinstance(text, str):
+            return
+        # A character may come in two halves, and half of one is no text to show.
+        text = paired(self.half + text)
+        self.half = first_half(text)
+        if text := text.removesuffix(self.half):
             self.watch.delta(self.run, text)
 
 

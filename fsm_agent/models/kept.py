@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import attrs
 
+from fsm_agent.core.short_text import paired
 from fsm_agent.models.wire_history import Group
 
 _IN_PIECES: Final = ("text", "summary", "data")
@@ -35,8 +36,8 @@ class Part:
 
 
 def text_of(parts: Iterable[Part]) -> str:
-    """The text of a reply's parts."""
-    return "".join(part.value for part in parts if part.kind is Kind.TEXT)
+    """The text of a reply's parts; some servers send a character in two halves."""
+    return paired("".join(part.value for part in parts if part.kind is Kind.TEXT))
 
 
 def kept_of(by: str, parts: Iterable[Part]) -> dict[str, Any] | None:
