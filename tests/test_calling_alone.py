@@ -76,17 +76,21 @@ def told(n: int, ctx: ToolContext) -> Any:
 
 
 def judged(outcome: Any) -> Verdict | None:
-    return Verdict(result_class=ResultClass.RATE_LIMITED, retry_after_s=0.5) if outcome.value == [1] else None
+    return Verdict(result_class=ResultClass.RATE_LIMITED, retry_after_s=0.005) if outcome.value == [1] else None
+
+
+# Without a clock these waits are real.
+SOON = Retry(backoff_s=0.001)
 
 
 def tools() -> list[Tool]:
     return [
-        Tool(name="look", fn=looked, effect="pure", cache_ttl_s=60.0, retry=Retry(attempts=2, backoff_s=0.1)),
-        Tool(name="wait", fn=awaited, effect="pure", negative_ttl_s=60.0, breaker=None),
-        Tool(name="write", fn=looked, effect="at_most_once"),
-        Tool(name="own", fn=lambda n: [n], effect="idempotent", exclusive=True, classify=judged),
+        Tool(name="look", fn=looked, effect="pure", cache_ttl_s=60.0, retry=Retry(attempts=2, backoff_s=0.001)),
+        Tool(name="wait", fn=awaited, effect="pure", negative_ttl_s=60.0, breaker=None, retry=SOON),
+        Tool(name="write", fn=looked, effect="at_most_once", retry=SOON),
+        Tool(name="own", fn=lambda n: [n], effect="idempotent", exclusive=True, classify=judged, retry=SOON),
         Tool(name="built", fn=lambda n: n, effect="pure", build=refused),
-        Tool(name="told", fn=told, effect="pure", context_parameter="ctx"),
+        Tool(name="told", fn=told, effect="pure", context_parameter="ctx", retry=SOON),
         Tool(name="odd", fn=lambda: 1, effect="pure"),
     ]
 
