@@ -100,7 +100,8 @@ class Driver:
         decides_here = answerer.here and watch is None and run.limits.deadline_s is None
         take(run)
         interrupt = run.interrupt = Interrupt()
-        phase = unseen_calls(run) if self.guide.looks else -1
+        looks = self.guide.looks
+        phase = unseen_calls(run) if looks else -1
         try:
             origin = 0.0 if clock is None else began(clock.now() - run.spent_s, None if watch is None else watch.pace)
             if run.open_calls:
@@ -111,7 +112,7 @@ class Driver:
                 if interrupt.asked:
                     raise Interrupted
                 kind = type(effect)
-                if phase < 0 and kind in _OF_A_TURN:
+                if looks and phase < 0 and kind in _OF_A_TURN:
                     phase = len(run.calls)
                 if kind is CallTools:
                     caller.call(run, effect, context, origin, interrupt, watch)  # type: ignore[arg-type]
@@ -123,7 +124,7 @@ class Driver:
                             watch.happened(run)
                         break
                 else:
-                    stop = resolve(self._between(run, effect, phase, context)) if self.guide.looks else None
+                    stop = resolve(self._between(run, effect, phase, context)) if looks else None
                     phase = -1
                     if stop is None:
                         event: Event
@@ -138,7 +139,7 @@ class Driver:
                         tell(run, stop, None if clock is None else clock.now() - origin)
                 if watch is not None:
                     watch.happened(run)
-            if phase >= 0 and not run.open_calls and self.guide.looks:
+            if phase >= 0 and not run.open_calls:
                 resolve(self.guide.after_calls(run, run.calls[phase:], context))
             if interrupt.asked:
                 raise Interrupted
@@ -161,7 +162,8 @@ class Driver:
         take(run)
         interrupt = run.interrupt = Interrupt()
         interrupt.in_task()
-        phase = unseen_calls(run) if self.guide.looks else -1
+        looks = self.guide.looks
+        phase = unseen_calls(run) if looks else -1
         try:
             origin = 0.0 if clock is None else began(clock.now() - run.spent_s, None if watch is None else watch.pace)
             if run.open_calls:
@@ -172,7 +174,7 @@ class Driver:
                 if interrupt.asked:
                     raise Interrupted
                 kind = type(effect)
-                if phase < 0 and kind in _OF_A_TURN:
+                if looks and phase < 0 and kind in _OF_A_TURN:
                     phase = len(run.calls)
                 if kind is CallTools:
                     if (tool := caller.to_await(run, effect)) is None:  # type: ignore[arg-type]
@@ -194,7 +196,7 @@ class Driver:
                             await _heard(run, watch)
                         break
                 else:
-                    stop = await aresolve(self._between(run, effect, phase, context)) if self.guide.looks else None
+                    stop = await aresolve(self._between(run, effect, phase, context)) if looks else None
                     phase = -1
                     if stop is None:
                         event = await self._answerer.aanswer(run, effect, watch)
@@ -205,7 +207,7 @@ class Driver:
                         engine.tell(run, stop, None if clock is None else clock.now() - origin)
                 if watch is not None:
                     await _heard(run, watch)
-            if phase >= 0 and not run.open_calls and self.guide.looks:
+            if phase >= 0 and not run.open_calls:
                 await aresolve(self.guide.after_calls(run, run.calls[phase:], context))
             if interrupt.asked:
                 raise Interrupted
