@@ -56,6 +56,7 @@ FLOORS: dict[str, int] = {
     "core.schemas": 1,
     "core.signatures": 1,
     "core.short_text": 1,
+    "core.small_json": 1,
     "core.spec_check": 1,
     "core.storable": 1,
     "core.tool_check": 1,

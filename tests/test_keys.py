@@ -28,7 +28,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fsm_agent.core.keys import call_key, key_args, leaves, loop_key, observation_key
+from fsm_agent.core.canonical import Writer, folded, nfc_quoted
+from fsm_agent.core.keys import _all_leaves, call_key, key_args, leaves, loop_key, observation_key
 from fsm_agent.core.plain import EnumName, dumps, loads
 
 
@@ -552,6 +553,16 @@ FACTS: list[tuple[Any, set[str]]] = [
 @pytest.mark.parametrize(("value", "facts"), FACTS, ids=range(len(FACTS)))
 def test_a_result_has_these_facts(value: object, facts: set[str]) -> None:
     assert set(leaves(value)) == facts
+
+
+wide = st.sampled_from([2**64, 10**700, "x" * 70, "é" * 70, "x" * 700, {}, [], nested(95), nested(120), {"k" * 700: 1}, {"k" * 70: 1}])
+
+
+@settings(max_examples=200)
+@given(st.recursive(values | wide, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=2), inner, max_size=3)))
+def test_what_is_small_has_the_keys_that_the_way_for_everything_gives(value: Any) -> None:
+    assert list(leaves(value)) == list(_all_leaves(value))
+    assert observation_key(value) == folded(Writer(nfc_quoted).long_text(value), 64)
 
 
 @given(st.lists(values, max_size=4), values)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import copy
+import pickle
 from collections.abc import Callable
 from typing import Any
 
@@ -138,6 +140,40 @@ def test_a_request_says_where_the_run_stands(way: Way) -> None:
     assert not any(two.summary in message.text for message in two.messages)
 
 
+@ways
+def test_a_request_is_what_it_was_whenever_it_is_read(way: Way) -> None:
+    kept: list[ModelRequest] = []
+
+    class Keeper(way[0]):  # type: ignore[misc,name-defined]
+        def reply(self, request: ModelRequest) -> Any:
+            kept.append(request)
+            return super().reply(request)
+
+    turns = (calls(("a", "read", {"k": 1}), usage=USAGE), calls(("b", "pay", {"x": 1}), usage=USAGE), DONE)
+    limits = Limits.off(max_steps=50, max_turns=10, max_tool_calls=5, max_tokens=1000, max_cost=9.0, deadline_s=25.0)
+    _, model = ran((Keeper, way[1]), *turns, limits=limits, instructions="Be brief.")
+
+    assert len(kept) == 3
+    # The first reading of the one was at once, of the other only now.
+    fresh = [read_now(request) for request in kept]
+    assert fresh == model.asked
+    assert [request.left["max_turns"] for request in fresh] == [10, 9, 8]
+    assert [bool(request.summary) for request in fresh] == [False, True, True]
+    assert [repr(read_now(request)) for request in kept] == [repr(attrs.evolve(request)) for request in kept]
+    assert pickle.loads(pickle.dumps(fresh[1])) == fresh[1] == copy.copy(fresh[1])
+    assert fresh[1] != fresh[2]
+
+
+def read_now(request: ModelRequest) -> ModelRequest:
+    """The same request, as if nobody had read it yet."""
+    assert {field.name for field in attrs.fields(ModelRequest)} <= {*vars(request), "left", "summary"}
+    other = copy.copy(request)
+    for name in ("left", "summary"):
+        if name == "left" or request.summary:
+            vars(other).pop(name, None)
+    return other
+
+
 def test_a_tool_is_offered_with_its_words_and_the_schema_of_its_arguments() -> None:
     _, model = ran((Scripted, sync), DONE)
     read, pay = model.asked[0].tools
@@ -223,7 +259,7 @@ def test_the_texts_that_are_kept_do_not_grow_without_end() -> None:
     decider: Any = agent.driver.decide
     for most in range(1, 700):
         agent.run("go", limits=Limits.off(max_steps=500, max_turns=most))
-    assert 0 < len(decider._texts) <= 256
+    assert 0 < len(decider._known) <= 256
 
 
 TASK = TaskPolicy(goal="Find k.", done=["k is known"], output="one line", tool_rules=["read first"])

@@ -30,7 +30,8 @@ from fsm_agent.core.plain import CONTAINERS, OPAQUE, EnumName, enum_name, type_n
 
 _FOLD_OVER: Final = 600
 # At ten for a container and one for an item, no more than 181 containers.
-_SMALL: Final = 2000
+SMALL: Final = 2000
+_SHORT_INT: Final = 10**18
 # An object may make up what it holds anew at each look, without end; below these figures it counts as opaque.
 _MAX_OBJECTS_DEEP: Final = 1000
 _MAX_OBJECTS: Final = 100_000
@@ -62,7 +63,8 @@ def folded(text: str, over: int) -> str:
     return f"#{blake2b(text.encode('ascii'), digest_size=31).hexdigest()}"
 
 
-def _integer(value: int) -> str:
+def integer(value: int) -> str:
+    """An integer in digits, or in hexadecimal ones where it has very many."""
     return repr(value) if value.bit_length() <= 2000 else hex(value)
 
 
@@ -86,39 +88,43 @@ def nfc_quoted(text: str) -> str:
     return ascii(text) if text.isascii() else ascii(nfc(text))
 
 
-class _NotSmall(Exception):
+class NotSmall(Exception):
     """A value is no small JSON value; it takes the slower way."""
 
 
-def _small_text(value: Any, quote: Quote, room: list[int]) -> str:
-    """Return what `Writer` would write for dicts and lists of JSON; `room` bounds depth, cycles and sharing alike."""
+def small_text(value: Any, quote: Quote, room: list[int]) -> str:
+    """Return what `Writer` would write for dicts and lists of JSON; `room` bounds depth, cycles and sharing alike.
+
+    Raises NotSmall for any other. A quote leaves ASCII texts as `ascii` does.
+    """
     room[0] -= len(value) + 10
     if room[0] < 0:
-        raise _NotSmall
+        raise NotSmall
     texts = []
     paired = type(value) is dict
     for item in value:
         key = ""
         if paired:
             if type(item) is not str:
-                raise _NotSmall
-            key = f"{quote(item)}:"
+                raise NotSmall
+            key = f"{item!a}:" if item.isascii() else f"{quote(item)}:"
             item = value[item]
         kind = type(item)
         if kind is str:
-            texts.append(f"{key}{quote(item)},")
+            texts.append(f"{key}{item!a}," if item.isascii() else f"{key}{quote(item)},")
         elif kind is int:
-            texts.append(f"{key}{_integer(item)},")
+            texts.append(f"{key}{item}," if -_SHORT_INT < item < _SHORT_INT else f"{key}{integer(item)},")
         elif kind in WORDS:
             texts.append(f"{key}{item},")
         elif kind is dict or kind is list:
-            texts.append(f"{key}{_small_text(item, quote, room)},")
+            texts.append(f"{key}{small_text(item, quote, room)},")
         else:
-            raise _NotSmall
+            raise NotSmall
     if paired:
         texts.sort()
     body = "".join(texts)
-    return folded(f"{{{body}}}" if paired else f"[{body}]", _FOLD_OVER)
+    body = f"{{{body}}}" if paired else f"[{body}]"
+    return body if len(body) <= _FOLD_OVER else folded(body, _FOLD_OVER)
 
 
 class _Open:
@@ -158,10 +164,10 @@ class Writer:
         if kind is str:
             return folded(self.quote(value), _FOLD_OVER)
         if kind is int:
-            return folded(_integer(value), _FOLD_OVER)
+            return folded(integer(value), _FOLD_OVER)
         if kind is dict or kind is list:
             try:
-                return _small_text(value, self.quote, [_SMALL])
+                return small_text(value, self.quote, [SMALL])
             except Exception:
                 pass
         return self.long_text(value)
@@ -177,7 +183,7 @@ class Writer:
                 if kind is str:
                     texts.append(quote(item))
                 elif kind is int:
-                    texts.append(_integer(item))
+                    texts.append(integer(item))
                 elif kind is float or kind is bool or item is None:
                     texts.append(repr(item))
                 else:

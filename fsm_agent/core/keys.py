@@ -7,12 +7,17 @@ from enum import Enum
 from operator import itemgetter
 from typing import Any, Final
 
-from fsm_agent.core.canonical import WORDS, Quote, Writer, folded, nfc_quoted
+from fsm_agent.core.canonical import SMALL, WORDS, NotSmall, Quote, Writer, folded, integer, nfc_quoted, small_text
 from fsm_agent.core.plain import CONTAINERS, LEAVES, unwrap
 
 _SHORT: Final = 64
 _MAX_LEAVES: Final = 10_000
 _MAX_PATH: Final = 100
+# At ten for a container, no more than 90 of them inside each other, and so no path of over 100 steps.
+_SMALL_DEEP: Final = 1000
+# What is longer is folded by itself before it is part of a leaf.
+_SMALL_TEXT: Final = 600
+_STEP: Final = itemgetter(0)
 
 
 def call_key(tool: object, args: object) -> str:
@@ -99,6 +104,11 @@ def observation_key(value: object) -> str:
 
     Never raises.
     """
+    if type(value) is dict or type(value) is list:
+        try:
+            return folded(small_text(value, nfc_quoted, [SMALL]), _SHORT)
+        except Exception:
+            pass
     return folded(Writer(nfc_quoted).text(value), _SHORT)
 
 
@@ -109,6 +119,53 @@ def leaves(value: object) -> Iterator[str]:
     over 100 steps ends in the whole value there, and what lies beyond 10,000 leaves is one leaf together. One leaf may
     come several times. Never raises.
     """
+    if value and (type(value) is dict or type(value) is list):
+        found: list[str] = []
+        try:
+            _small_leaves(value, "", found, [_SMALL_DEEP])
+            return iter(found)
+        except Exception:
+            pass
+    return _all_leaves(value)
+
+
+def _small_leaves(value: Any, path: str, found: list[str], room: list[int]) -> None:
+    """Find what `_all_leaves` would in dicts and lists of JSON, in its order; NotSmall for any other and what is too large."""
+    room[0] -= len(value) + 10
+    if room[0] < 0:
+        raise NotSmall
+    if type(value) is dict:
+        steps = []
+        for key, item in value.items():
+            if type(key) is not str:
+                raise NotSmall
+            steps.append((f".{key!a}" if key.isascii() else f".{nfc_quoted(key)}", item))
+        steps.sort(key=_STEP)
+    else:
+        steps = [("[]", item) for item in value]
+    for step, item in steps:
+        kind = type(item)
+        if kind is str:
+            text = f"{item!a}" if item.isascii() else nfc_quoted(item)
+        elif kind is int:
+            text = integer(item)
+        elif kind in WORDS:
+            text = f"{item}"
+        elif kind is dict or kind is list:
+            if item:
+                _small_leaves(item, folded(path + step, _SHORT), found, room)
+                continue
+            text = "{}" if kind is dict else "[]"
+        else:
+            raise NotSmall
+        if len(text) + len(step) > _SMALL_TEXT:
+            raise NotSmall
+        step = path + step
+        text = f"{step}={text}" if len(step) <= _SHORT else f"{folded(step, _SHORT)}={text}"
+        found.append(text if len(text) <= _SHORT else folded(text, _SHORT))
+
+
+def _all_leaves(value: object) -> Iterator[str]:
     writer = Writer(nfc_quoted)
     stack: list[tuple[str, Any, int]] = [("", value, 0)]
     for _ in range(_MAX_LEAVES):
@@ -139,5 +196,5 @@ def _steps(value: Any, writer: Writer) -> list[tuple[str, Any]]:
     except TypeError:
         return []
     if type(value) is dict:
-        return sorted([(f".{writer.text(key)}", item) for key, item in value.items()], key=itemgetter(0))
+        return sorted([(f".{writer.text(key)}", item) for key, item in value.items()], key=_STEP)
     return [("[]", item) for item in value] if type(value) in CONTAINERS else []

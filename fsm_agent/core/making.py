@@ -56,15 +56,17 @@ def made_when_read(kind: type[Later], *names: str) -> None:
 def maker(kind: type[T], *given: str) -> Callable[..., T]:
     """A function that takes these fields of a record, by position, and makes what the class itself would with the rest left out.
 
-    Raises TypeError for a record whose fields are converted or validated, or that needs more than is given.
+    What is given has to be as the record keeps it. Raises TypeError for a record whose fields are validated, that converts more
+    than is given, or that needs more.
     """
     names: dict[str, Any] = {"_kind": kind, "_new": object.__new__, "_set": object.__setattr__}
     values: dict[str, str] = {}
     for field in attrs.fields(kind):  # type: ignore[arg-type]
         name, default = field.name, field.default
-        if field.validator is not None or field.converter is not None or (default is attrs.NOTHING and name not in given):
+        absent = name not in given
+        if field.validator is not None or (absent and (field.converter is not None or default is attrs.NOTHING)):
             raise TypeError(f"{kind.__name__}.{name} cannot be set as it is; make the record by its class")
-        if name in given:
+        if not absent:
             values[name] = name
         elif type(vars(kind).get(name)) is MadeWhenRead:
             continue

@@ -10,6 +10,7 @@ from typing import Any, overload
 import attrs
 
 from fsm_agent.core.errors import BuildError
+from fsm_agent.core.making import maker
 from fsm_agent.core.values import ToolCall
 
 
@@ -51,6 +52,9 @@ class Message:
     kept: Any = None
 
 
+new_message = maker(Message, "role", "text", "calls", "call_id", "tool", "error")
+
+
 @attrs.frozen(kw_only=True, slots=False)
 class ToolOffer:
     """A tool as a model is told of it: its name, what it does, and the JSON Schema of its arguments (an object)."""
@@ -79,9 +83,10 @@ class History(Sequence[Message]):
         """One message, or a list of several."""
         if isinstance(index, slice):
             return [self._all[n] for n in range(*index.indices(self._length))]
-        if not -self._length <= index < self._length:
-            raise IndexError(f"message {index} of a history of {self._length}")
-        return self._all[index if index >= 0 else index + self._length]
+        length = self._length
+        if not -length <= index < length:
+            raise IndexError(f"message {index} of a history of {length}")
+        return self._all[index if index >= 0 else index + length]
 
     def __iter__(self) -> Iterator[Message]:
         return islice(self._all, self._length)

@@ -14,6 +14,7 @@ from typing import Any, Final
 from fsm_agent.core.errors import SavedRunError
 from fsm_agent.core.json_tags import DECODED, ENCODED, escaped
 from fsm_agent.core.short_text import EnumName, cut, enum_name, opaque_text, printable, short, type_name
+from fsm_agent.core.small_json import is_small_json, is_unicode
 from fsm_agent.core.storable import (
     CONTAINERS,
     FREE_SHARED,
@@ -88,7 +89,7 @@ class _Encoding:
     def of(self, value: Any, depth: int) -> Any:
         kind = type(value)
         if kind is str:
-            return value if value.isascii() or _is_unicode(value) else {"$str": escaped(value)}
+            return value if value.isascii() or is_unicode(value) else {"$str": escaped(value)}
         if value is None or kind is bool:
             return value
         if kind is int:
@@ -140,7 +141,7 @@ class _Encoding:
         flat: list[Any] = []
         key: Any = None
         try:
-            if all(type(key) is str and key[:1] != "$" and _is_unicode(key) for key in value):
+            if all(type(key) is str and key[:1] != "$" and is_unicode(key) for key in value):
                 for key, item in value.items():
                     made[key] = self.of(item, depth)
                 return made
@@ -150,14 +151,6 @@ class _Encoding:
             refused.steps.append(_step(key))
             raise
         return {"$dict": flat}
-
-
-def _is_unicode(text: str) -> bool:
-    try:
-        text.encode("utf-8")
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def to_json(value: object, where: str = "value") -> Any:
@@ -236,13 +229,17 @@ def from_json(value: object, where: str = "value") -> Any:
         raise SavedRunError(f"{where}: {_NO_STACK}") from None
 
 
+_WRITER: Final = json.JSONEncoder(ensure_ascii=False, allow_nan=False, check_circular=False, separators=(",", ":"))
+
+
 def dumps(value: object, where: str = "value") -> str:
     """Return a storable value as one line of strict JSON, writable as UTF-8; raises SavedRunError as `to_json` does."""
-    encoded = to_json(value, where)
     try:
-        return json.dumps(encoded, ensure_ascii=False, allow_nan=False, check_circular=False, separators=(",", ":"))
+        return _WRITER.encode(value if is_small_json(value) else to_json(value, where))
     except RecursionError:
         raise SavedRunError(f"{where}: {_NO_STACK}") from None
+    except RuntimeError as error:
+        raise SavedRunError(f"{where}: cannot be saved, it changed meanwhile ({error})") from None
 
 
 def _entries(pairs: list[tuple[str, Any]]) -> Any:

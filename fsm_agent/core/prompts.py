@@ -9,7 +9,7 @@ from __future__ import annotations
 import builtins
 import keyword
 from collections.abc import Collection, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from fsm_agent.core.limits import OTHERS, Limits
 from fsm_agent.core.messages import Message, Role
@@ -110,7 +110,19 @@ def synthesis_prompt(run: Run) -> str:
     return "\n".join([*lines, *(f"- {call.id} {call.tool}: {_piece(call.value)}" for call in run.evidence()[-50:])])
 
 
-def state_summary(run: Run, messages: Sequence[Message]) -> str:
+class Standing(NamedTuple):
+    """Of a run what a model is told in figures, as it stood at one moment."""
+
+    limits: Limits
+    turns: int
+    tool_calls: int
+    steps: int
+    tokens: int
+    cost: float
+    spent_s: float
+
+
+def state_summary(run: Run | Standing, messages: Sequence[Message]) -> str:
     """One short paragraph after each tool result (seed 001): what is left, what is known, what failed.
 
     `messages` is the run's history; its last results are what is known.
@@ -129,7 +141,7 @@ def state_summary(run: Run, messages: Sequence[Message]) -> str:
     return " ".join(parts)
 
 
-def left_of(run: Run) -> dict[str, float | None]:
+def left_of(run: Run | Standing) -> dict[str, float | None]:
     """What is left of the run's budgets, by the limit's name; None where there is no limit."""
     limits = run.limits
     return {
@@ -146,7 +158,7 @@ def _rest(limit: float | None, spent: float) -> float | None:
     return None if limit is None else limit - spent if limit > spent else 0
 
 
-def _left(run: Run) -> str:
+def _left(run: Run | Standing) -> str:
     limits, said = run.limits, []
     if limits.max_tool_calls is not None:
         said.append(f"{_rest(limits.max_tool_calls, run.tool_calls)} calls")

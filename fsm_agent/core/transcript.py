@@ -13,13 +13,18 @@ import attrs
 from fsm_agent.core.errors import RunError
 from fsm_agent.core.events import Composed, Decided, Judged, JudgeFailed, Superseded
 from fsm_agent.core.gate import Toolbox
-from fsm_agent.core.messages import Message, Role
+from fsm_agent.core.making import maker
+from fsm_agent.core.messages import Message, Role, new_message
 from fsm_agent.core.plain import cut, dumps, short, storable
 from fsm_agent.core.run import Call, Run
 from fsm_agent.core.storable import own_args
 from fsm_agent.core.trace import result_text
 from fsm_agent.core.values import ToolCall
 
+_USER, _ASSISTANT, _TOOL = Role.USER, Role.ASSISTANT, Role.TOOL
+# The lines of a trace that a message is made of.
+_TOLD = frozenset({"decision", "malformed", "judged", "message", "composed"})
+_asked = maker(ToolCall, "tool", "args", "id")
 # What a call is shown as that names no tool.
 NO_NAME = "unknown"
 # Of a program that has failed, so many of its last calls are told, in so many characters each.
@@ -153,30 +158,36 @@ def _read(reader: _Reader, run: Run, box: Toolbox) -> None:
         if call.parent:
             # The model asked for the program; what that called is part of its result, or of the reason why it has none.
             reader.made.setdefault(call.parent, []).append(call)
-            continue
-        if call.by_verifier:
+        elif call.by_verifier:
             reader.verifier.append(call)
         else:
             reader.by_turn.setdefault(call.turn, []).append(call)
     reader.calls = len(run.calls)
-    open_turns = {call.turn for call in run.open_calls if not (call.by_verifier or call.parent)}
-    for kind, _, subject, detail in run.trace[reader.rows :]:
+    open_turns = [call.turn for call in run.open_calls if not (call.by_verifier or call.parent)] if run.open_calls else ()
+    for number, row in enumerate(run.trace[reader.rows :], reader.rows):
+        kind = row[0]
+        if kind not in _TOLD:
+            continue
+        # Where the reading stops at what is still open, it begins again with that.
+        reader.rows = number
         if kind == "decision":
-            if int(subject) in open_turns:
+            turn = int(row[2])
+            if turn in open_turns:
                 return
-            _decision(reader, run, box, int(subject))
+            _decision(reader, run, box, turn)
         elif kind == "malformed":
-            reader.messages.append(Message(role=Role.USER, text=f"Your reply could not be taken: {detail}. Answer again."))
-        elif kind == "judged" and not _verdict(reader, run, box, subject, detail):
-            return
-        elif kind == "message":
-            event = _next(reader, run, Superseded)
-            reader.messages.append(Message(role=Role.USER, text=event.message if event is not None else str(detail)))
+            reader.messages.append(new_message(_USER, f"Your reply could not be taken: {row[3]}. Answer again.", (), "", "", ""))
+        elif kind == "judged":
+            if not _verdict(reader, run, box, row[2], row[3]):
+                return
         elif kind == "composed":
-            event = _next(reader, run, Composed)
-            if event is not None and isinstance(event.text, str) and event.text.strip():
-                reader.messages.append(Message(role=Role.ASSISTANT, text=event.text, kept=event.kept))
-        reader.rows += 1
+            composed = _next(reader, run, Composed)
+            if composed is not None and isinstance(composed.text, str) and composed.text.strip():
+                reader.messages.append(Message(role=_ASSISTANT, text=composed.text, kept=composed.kept))
+        else:
+            event = _next(reader, run, Superseded)
+            reader.messages.append(new_message(_USER, event.message if event is not None else str(row[3]), (), "", "", ""))
+    reader.rows = len(run.trace)
 
 
 def _decision(reader: _Reader, run: Run, box: Toolbox, turn: int) -> None:
@@ -189,13 +200,16 @@ def _decision(reader: _Reader, run: Run, box: Toolbox, turn: int) -> None:
         text = f"{text}\n{decision.question}".strip()
     calls = reader.by_turn.pop(turn, [])
     # An answer that was not taken for its calls alone still shows what it asked for.
-    asked = tuple(
-        ToolCall(tool=_name(wanted), args=own_args(wanted.args), id=call.id)
-        for wanted, call in zip(decision.calls if calls else (), calls, strict=False)
-    )
-    if text.strip() or asked:
-        reader.messages.append(Message(role=Role.ASSISTANT, text=text, calls=asked, kept=decision.kept))
-    _results(reader, box, calls)
+    asked: tuple[ToolCall, ...] = ()
+    if calls:
+        pairs = zip(decision.calls, calls, strict=False)
+        asked = tuple([_asked(_name(wanted), own_args(wanted.args), call.id) for wanted, call in pairs])
+    if decision.kept is not None and (asked or text.strip()):
+        reader.messages.append(Message(role=_ASSISTANT, text=text, calls=asked, kept=decision.kept))
+    elif asked or text.strip():
+        reader.messages.append(new_message(_ASSISTANT, text, asked, "", "", ""))
+    for call in calls:
+        reader.messages.append(_result(reader, box, call))
 
 
 def _verdict(reader: _Reader, run: Run, box: Toolbox, decision: str, reason: Any) -> bool:
@@ -214,24 +228,21 @@ def _verdict(reader: _Reader, run: Run, box: Toolbox, decision: str, reason: Any
         call = reader.verifier.pop(0)
         asked = ToolCall(tool=call.tool or NO_NAME, args=action.args, id=call.id)
         reader.messages.append(Message(role=Role.ASSISTANT, calls=(asked,)))
-        _results(reader, box, [call])
+        reader.messages.append(_result(reader, box, call))
     return True
 
 
 _VERDICTS = (Judged, JudgeFailed, Decided)
 
 
-def _results(reader: _Reader, box: Toolbox, calls: list[Call]) -> None:
-    for call in calls:
-        text = result_text(call, box)
-        if call.edited is not None:
-            text = f"(a person changed the arguments to {dumps(call.args)}) {text}"
-        made = reader.made.pop(call.id, None)
-        if made and not call.ok:
-            text = "\n".join([text, "What the program called before that:", *(_told(one, box) for one in made[-_MOST_TOLD:])])
-        reader.messages.append(
-            Message(role=Role.TOOL, text=text, call_id=call.id, tool=call.tool or NO_NAME, error="" if call.ok else call.error)
-        )
+def _result(reader: _Reader, box: Toolbox, call: Call) -> Message:
+    text = result_text(call, box)
+    if call.edited is not None:
+        text = f"(a person changed the arguments to {dumps(call.args)}) {text}"
+    made = reader.made.pop(call.id, None) if reader.made else None
+    if made and not call.ok:
+        text = "\n".join([text, "What the program called before that:", *(_told(one, box) for one in made[-_MOST_TOLD:])])
+    return new_message(_TOOL, text, (), call.id, call.tool or NO_NAME, "" if call.ok else call.error)
 
 
 def _told(call: Call, box: Toolbox) -> str:
@@ -243,9 +254,10 @@ def _next(reader: _Reader, run: Run, kind: type[Any]) -> Any:
     """The next event of that kind in the journal, or None."""
     journal = run.journal
     for at in range(reader.events, len(journal)):
-        if type(journal[at][1]) is kind:
+        event = journal[at][1]
+        if type(event) is kind:
             reader.events = at + 1
-            return journal[at][1]
+            return event
     return None
 
 

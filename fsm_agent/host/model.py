@@ -8,7 +8,9 @@ from typing import Any, Protocol, runtime_checkable
 
 import attrs
 
+from fsm_agent.core import prompts
 from fsm_agent.core.messages import Message, Purpose, ToolOffer
+from fsm_agent.core.run import Run
 from fsm_agent.core.values import Decision, Usage
 
 
@@ -36,6 +38,59 @@ class ModelRequest:
     seconds_left: float | None = None
     attempt: int = 1
     on_delta: Callable[[str], None] | None = None
+
+
+class _WhenRead:
+    """A field that a request of a run leaves out: it is made of the run's figures when a model first reads it, as most never do."""
+
+    def __init__(self, name: str, make: Callable[[prompts.Standing, Sequence[Message]], Any]) -> None:
+        self._name, self._make = name, make
+
+    def __get__(self, request: Any, kind: type[Any] | None = None) -> Any:
+        if request is None:
+            return self
+        fields = vars(request)
+        made = fields[self._name] = self._make(prompts.Standing(*fields["_figures"]), fields["messages"])
+        return made
+
+
+# What stands in a request itself goes before these.
+setattr(ModelRequest, "left", _WhenRead("left", lambda standing, _: prompts.left_of(standing)))  # noqa: B010  no method is meant
+setattr(ModelRequest, "summary", _WhenRead("summary", prompts.state_summary))  # noqa: B010
+
+
+def request_of(
+    run: Run,
+    instructions: str,
+    messages: Sequence[Message],
+    tools: tuple[ToolOffer, ...],
+    schema: Mapping[str, Any] | None,
+    on_delta: Callable[[str], None] | None,
+) -> ModelRequest:
+    """The request for a run's next decision, as the run stands now, whenever its figures are read."""
+    limits = run.limits
+    until = limits.work_until_s if limits.deadline_s is not None else None
+    made = object.__new__(ModelRequest)
+    fields = {
+        "run_id": run.id,
+        "state": run.state,
+        "purpose": _DECIDE,
+        "instructions": instructions,
+        "messages": messages,
+        "tools": tools,
+        "schema": schema,
+        "seconds_left": None if until is None else max(0.0, until - run.spent_s),
+        "attempt": run.failed_requests + 1,
+        "on_delta": on_delta,
+        "_figures": (limits, run.turns, run.tool_calls, run.steps, run.tokens, run.cost, run.spent_s),
+    }
+    if not run.calls:
+        fields["summary"] = ""
+    object.__setattr__(made, "__dict__", fields)
+    return made
+
+
+_DECIDE = Purpose.DECIDE
 
 
 @runtime_checkable

@@ -15,7 +15,7 @@ from fsm_agent.core.setup import Setup
 from fsm_agent.core.tools import Tool, Toolset
 from fsm_agent.core.transcript import transcript
 from fsm_agent.host.bodies import is_async
-from fsm_agent.host.model import Model, ModelRequest
+from fsm_agent.host.model import Model, ModelRequest, request_of
 
 _ANY_OBJECT: Mapping[str, Any] = {"type": "object"}
 
@@ -34,30 +34,21 @@ class ModelDecider:
         self.schema = setup.answer.schema if setup.answer is not None else None
         self.needs_loop = is_async(model.reply)
         self.in_loop = self.needs_loop or bool(getattr(model, "in_loop", False))
-        # What was made once is not made again: offers by the names they are for, texts by limits, state and names.
-        self._offered: dict[tuple[str, ...], tuple[ToolOffer, ...]] = {}
-        self._texts: dict[tuple[Any, ...], tuple[Limits, str]] = {}
+        # What was made once is not made again, by the limits, the state and the names that it is for.
+        self._known: dict[tuple[Any, ...], tuple[Limits, str, tuple[ToolOffer, ...] | None]] = {}
 
     def __call__(self, effect: Decide) -> Any:
         """The model's next decision, or an awaitable of it."""
-        run = effect.run
-        messages = transcript(run, self.setup.box)
-        return self.model.reply(
-            ModelRequest(
-                run_id=run.id,
-                state=run.state,
-                instructions=self._instructions(run, effect.tools),
-                # What is made of it for one request is no part of the history.
-                messages=History(messages),
-                tools=self._offers(effect.tools),
-                schema=self.schema,
-                summary=prompts.state_summary(run, messages) if run.calls else "",
-                left=prompts.left_of(run),
-                seconds_left=_seconds_left(run, run.limits.work_until_s),
-                attempt=run.failed_requests + 1,
-                on_delta=effect.on_delta,
-            )
-        )
+        run, names = effect.run, effect.tools
+        limits = run.limits
+        known = self._known.get((id(limits), run.state, names))
+        # An id may be another object's by now; the one that it was made for is kept beside it.
+        if known is None or known[0] is not limits:
+            known = self._told(limits, run.state, names)
+        offers = known[2] if known[2] is not None else self._offers(names)
+        # What a model makes of the history for one request is no part of it.
+        messages = History(transcript(run, self.setup.box))
+        return self.model.reply(request_of(run, known[1], messages, offers, self.schema, effect.on_delta))
 
     def close(self, effect: Compose) -> Any:
         """The model's text without tools, or an awaitable of it: a stopped run's last answer, or one from the evidence."""
@@ -78,27 +69,17 @@ class ModelDecider:
             )
         )
 
-    def _instructions(self, run: Run, tools: tuple[str, ...]) -> str:
-        limits = run.limits
-        known = self._texts.get((id(limits), run.state, tools))
-        # An id may be another object's by now; the one that it was made for is kept beside the text.
-        if known is not None and known[0] is limits:
-            return known[1]
-        made = self.told.deciding(self.instructions, limits, self.setup.policy, tools, run.state)
-        if len(self._texts) >= _MOST_KNOWN:
-            self._texts.clear()
-        self._texts[id(limits), run.state, tools] = (limits, made)
+    def _told(self, limits: Limits, state: str, names: tuple[str, ...]) -> tuple[Limits, str, tuple[ToolOffer, ...] | None]:
+        """What a model is told in this state with these tools: instructions, and offers where the tools stay as they are."""
+        text = self.told.deciding(self.instructions, limits, self.setup.policy, names, state)
+        made = (limits, text, self._offers(names) if type(self.setup.box) is Toolset else None)
+        if len(self._known) >= _MOST_KNOWN:
+            self._known.clear()
+        self._known[id(limits), state, names] = made
         return made
 
     def _offers(self, names: tuple[str, ...]) -> tuple[ToolOffer, ...]:
-        fixed = type(self.setup.box) is Toolset
-        known = self._offered.get(names) if fixed else None
-        if known is not None:
-            return known
-        made = tuple([offer for name in names if (offer := self._offer(name, names)) is not None])
-        if fixed and len(self._offered) < _MOST_KNOWN:
-            self._offered[names] = made
-        return made
+        return tuple([offer for name in names if (offer := self._offer(name, names)) is not None])
 
     def _offer(self, name: str, names: tuple[str, ...]) -> ToolOffer | None:
         tool = self.setup.box.get(name)
