@@ -6,17 +6,19 @@ from typing import Any
 
 import attrs
 
+from fsm_agent.core.making import maker
 from fsm_agent.core.pending import Pending, pending_of
 from fsm_agent.core.plain import cut, dumps, short, storable
 from fsm_agent.core.run import Call, Run, Stop
 from fsm_agent.core.values import Status, StopReason
 
+_OK, _UNVERIFIED = Status.OK, StopReason.UNVERIFIED
 _GOOD = (StopReason.ANSWERED, StopReason.QUESTION)
 _PIECE = 500
 _MOST_PIECES = 50
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, slots=False)
 class Evidence:
     """One piece of what was found: the call that found it, its tool, its value, and its declared source."""
 
@@ -26,7 +28,7 @@ class Evidence:
     source: str = ""
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, slots=False)
 class Answer:
     """What a run ends with: it always has a text and a reason (seed 001's fallback: assumptions, unknowns, questions).
 
@@ -58,6 +60,13 @@ class Answer:
         return self.status is Status.OK
 
 
+new_evidence = maker(Evidence, "call_id", "tool", "value", "source")
+new_answer = maker(
+    Answer, "status", "text", "stop_reason", "stop", "evidence", "assumptions", "unknowns", "next_questions", "citations", "usage",
+    "path", "finish_reason", "value", "run",
+)  # fmt: skip
+
+
 def answer_of(run: Run, value: Any = None, whole: Run | None = None) -> Answer | None:
     """The run's answer, or None while it goes on; `value` is a typed answer as it was built, `whole` the run to hand out with it."""
     stop = run.stop
@@ -65,21 +74,21 @@ def answer_of(run: Run, value: Any = None, whole: Run | None = None) -> Answer |
         return None
     found = run.evidence()
     said = _said(run)
-    return Answer(
-        status=_status(stop.reason, bool(found or said)),
-        text=_text(run, stop, found, said),
-        stop_reason=stop.reason,
-        stop=stop,
-        evidence=_evidence(found),
-        assumptions=tuple(f"the call was changed by the repair {name!r}" for name in run.fixes),
-        unknowns=_unknowns(run, stop),
-        next_questions=_questions(run, stop),
-        citations=run.draft.citations if run.draft is not None else (),
-        usage=usage_of(run),
-        path=tuple(run.path),
-        finish_reason=run.finish,
-        value=run.answer if value is None else value,
-        run=whole,
+    return new_answer(
+        _status(stop.reason, bool(found or said)),
+        _text(run, stop, found, said),
+        stop.reason,
+        stop,
+        _evidence(found),
+        tuple([f"the call was changed by the repair {name!r}" for name in run.fixes]),
+        _unknowns(run, stop),
+        _questions(run, stop),
+        run.draft.citations if run.draft is not None else (),
+        usage_of(run),
+        tuple(run.path),
+        run.finish,
+        run.answer if value is None else value,
+        whole,
     )
 
 
@@ -104,7 +113,7 @@ def paused_answer(run: Run, whole: Run | None = None) -> Answer:
 
 
 def _evidence(found: list[Call]) -> tuple[Evidence, ...]:
-    return tuple(Evidence(call_id=c.id, tool=c.tool, value=c.value, source=c.source) for c in found)
+    return tuple([new_evidence(call.id, call.tool, call.value, call.source) for call in found])
 
 
 def usage_of(run: Run) -> dict[str, float]:
@@ -130,12 +139,12 @@ def _said(run: Run) -> str:
     if run.draft is None:
         return ""
     parts = (run.draft.text, run.draft.question)
-    return "\n".join(part.strip() for part in parts if isinstance(part, str) and part.strip())
+    return "\n".join([part.strip() for part in parts if isinstance(part, str) and part.strip()])
 
 
 def _status(reason: StopReason, something: bool) -> Status:
     if reason in _GOOD:
-        return Status.OK
+        return _OK
     if reason in (StopReason.FATAL, StopReason.INVALID_REQUEST) or not something:
         return Status.FAILED
     return Status.PARTIAL
@@ -168,9 +177,11 @@ def _piece(value: Any) -> str:
 
 
 def _unknowns(run: Run, stop: Stop) -> tuple[str, ...]:
-    failed = [f"{call.tool} ({call.id}): {call.error}" for call in [*run.calls, *run.open_calls] if call.error]
-    if stop.reason is StopReason.UNVERIFIED or (run.judgement is not None and run.judgement.decision != "done"):
-        why = run.judgement.reason if run.judgement is not None and run.judgement.reason else "it was not checked"
+    calls = [*run.calls, *run.open_calls] if run.open_calls else run.calls
+    failed = [f"{call.tool} ({call.id}): {call.error}" for call in calls if call.error]
+    judgement = run.judgement
+    if stop.reason is _UNVERIFIED or (judgement is not None and judgement.decision != "done"):
+        why = judgement.reason if judgement is not None and judgement.reason else "it was not checked"
         failed.append(f"the answer did not pass verification: {why}")
     elif stop.reason not in _GOOD:
         failed.append(f"the answer was not verified: the run stopped ({stop.reason.value})")
@@ -178,17 +189,18 @@ def _unknowns(run: Run, stop: Stop) -> tuple[str, ...]:
 
 
 def _questions(run: Run, stop: Stop) -> tuple[str, ...]:
-    unclear = tuple(
+    unclear = [
         f"Did {call.tool} ({call.id}) take effect? It was begun, and what became of it is not known."
         for call in run.calls
         if call.error == "unknown_outcome"
-    )
-    return unclear + _next(run, stop)
+    ]
+    return (*unclear, *_next(run, stop))
 
 
 def _next(run: Run, stop: Stop) -> tuple[str, ...]:
-    if run.draft is not None and run.draft.question:
-        return (run.draft.question,)
+    draft = run.draft
+    if draft is not None and draft.question:
+        return (draft.question,)
     if stop.raise_to:
         raises = ", ".join(f"{name}={value}" for name, value in stop.raise_to.items())
         return (f"May the run go on with {raises}?",)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fsm_agent.core.guards import calls_below_stop, cost_left, time_left, tokens_left, turns_left
+from fsm_agent.core.guards import budget_left, calls_below_stop, spendings, time_left
 from fsm_agent.core.results import LONGEST_S, wait_s
 from fsm_agent.core.run import Run
 from fsm_agent.core.stops import closed_guard
@@ -43,14 +43,10 @@ def may_decide(run: Run) -> bool:
 
     After so many calls no further turn begins, also where no row that leads here looks at them; the first is none of those.
     """
-    limits = run.limits
-    if limits.stop_after_tool_calls is not None and run.turns and not calls_below_stop(run):
+    if run.limits.stop_after_tool_calls is not None and run.turns and not calls_below_stop(run):
         run.close(closed_guard(run, calls_below_stop))
         return False
-    if limits.max_turns is None and limits.deadline_s is None and limits.max_tokens is None and limits.max_cost is None:
+    if budget_left(run):
         return True
-    for guard in (time_left, tokens_left, cost_left, turns_left):
-        if not guard(run):
-            run.close(closed_guard(run, guard))
-            return False
-    return True
+    run.close(closed_guard(run, next(guard for guard in spendings(budget_left) if not guard(run))))
+    return False

@@ -37,9 +37,10 @@ def allowed_now(run: Run, box: Toolbox, allowed: Collection[str] | None) -> tupl
     limits, counts = run.limits, run.tool_counts
     if limits.max_tool_calls is not None and run.tool_calls >= limits.max_tool_calls:
         return ()
-    names = [name for name in box.names() if allowed is None or name in allowed]
-    if limits.max_same_tool_calls is None:
-        return tuple(names)
+    names = tuple(box.names() if allowed is None else [name for name in box.names() if name in allowed])
+    same = limits.max_same_tool_calls
+    if same is None or (type(same) is int and same > 0 and not [count for count in counts.values() if count >= same]):
+        return names
     return tuple(name for name in names if (most := limits.for_tool(name)) is None or counts.get(name, 0) < most)
 
 

@@ -7,7 +7,7 @@ allowed and counts as always open for every proof.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from itertools import takewhile
+from itertools import dropwhile, takewhile
 from operator import attrgetter
 from typing import Any, Protocol
 
@@ -15,6 +15,7 @@ import attrs
 
 from fsm_agent.core.errors import TableError
 from fsm_agent.core.independence import independent
+from fsm_agent.core.limits import Limits
 from fsm_agent.core.plain import short
 from fsm_agent.core.run import Run
 from fsm_agent.core.values import StopReason
@@ -103,6 +104,7 @@ class Spending:
 
 
 _RUN_FIELDS = frozenset(field.name for field in attrs.fields(Run))
+_FIGURES = frozenset({"work_until_s", *(field.name for field in attrs.fields(Limits))})
 
 
 @attrs.frozen(eq=False)
@@ -122,29 +124,36 @@ class AllOf:
 
     name: str = attrs.field(converter=_word)
     guards: tuple[Guard, ...] = attrs.field(converter=_parts)
-    _figures: tuple[tuple[Callable[[Any], Any], Callable[[Any], Any]], ...] = attrs.field(init=False)
+    _within: Callable[[Run, Limits], bool] = attrs.field(init=False)
     _others: tuple[Guard, ...] = attrs.field(init=False)
 
-    @_figures.default
-    def _first_spendings(self) -> Any:
-        spent = takewhile(lambda guard: type(guard) is Spending, self.guards)
-        return tuple((guard._used, guard._allowed) for guard in spent if isinstance(guard, Spending))
+    @_within.default
+    def _first_spendings(self) -> Callable[[Run, Limits], bool]:
+        return _all_open(takewhile(_is_of_runs, self.guards))
 
     @_others.default
     def _behind_them(self) -> tuple[Guard, ...]:
-        return self.guards[len(self._figures) :]
+        return tuple(dropwhile(_is_of_runs, self.guards))
 
     def __call__(self, run: Run) -> bool:
-        limits = run.limits
-        # What `Spending` does, without a call for each.
-        for used, allowed in self._figures:
-            most = allowed(limits)
-            if not (most is None or used(run) < most):
-                return False
+        if not self._within(run, run.limits):
+            return False
         for guard in self._others:  # noqa: SIM110  a generator would cost more than the guards
             if not guard(run):
                 return False
         return True
+
+
+def _is_of_runs(guard: Any) -> bool:
+    """Whether a guard compares a run's own counter with a figure of its limits."""
+    return type(guard) is Spending and guard.counter in _RUN_FIELDS and (guard.bound or guard.limit) in _FIGURES
+
+
+def _all_open(guards: Iterable[Any]) -> Callable[[Run, Limits], bool]:
+    """What these guards say together, in one function: a call for each would cost more than the comparison."""
+    parts = [f"((most := limits.{one.bound or one.limit}) is None or run.{one.counter} < most)" for one in guards]
+    made: Callable[[Run, Limits], bool] = eval(f"lambda run, limits: {' and '.join(parts) or True}")
+    return made
 
 
 def spendings(guard: Guard) -> Iterator[Spending]:
@@ -214,3 +223,6 @@ within_limits = AllOf(
         steps_left,
     ),
 )
+
+# What a request to the decider needs; the order decides which of them is named.
+budget_left = AllOf("budget_left", (time_left, tokens_left, cost_left, turns_left))

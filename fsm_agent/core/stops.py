@@ -13,11 +13,8 @@ from fsm_agent.core.guards import (
     Guard,
     Opaque,
     Spending,
-    cost_left,
+    budget_left,
     spendings,
-    time_left,
-    tokens_left,
-    turns_left,
 )
 from fsm_agent.core.limits import Limits
 from fsm_agent.core.run import Call, ClosedGuard, Run, Stop, new_stop
@@ -155,7 +152,7 @@ def _ahead(run: Run, table: Table, state: str, on: str) -> Iterator[Guard]:
                 yield from later.guards
                 landing.append(later.target)
     if any(table.state(name).work in ("decide", "gather") for name in landing):
-        yield from (time_left, tokens_left, cost_left, turns_left)
+        yield budget_left
 
 
 def _openable(run: Run, rows: Iterable[Row]) -> Iterator[Row]:
