@@ -39,7 +39,7 @@ def allowed_now(run: Run, box: Toolbox, allowed: Collection[str] | None) -> tupl
         return ()
     names = tuple(box.names() if allowed is None else [name for name in box.names() if name in allowed])
     same = limits.max_same_tool_calls
-    if same is None or (type(same) is int and same > 0 and not [count for count in counts.values() if count >= same]):
+    if same is None or (type(same) is int and same > (max(counts.values()) if counts else 0)):
         return names
     return tuple(name for name in names if (most := limits.for_tool(name)) is None or counts.get(name, 0) < most)
 

@@ -37,10 +37,11 @@ def accept(run: Run, decision: Decision, policy: Policy, box: Toolbox, typed: Ty
     if decision.usage is not None and isinstance(decision.usage, Usage):
         spend(run, decision.usage)
     calls = decision.calls
-    usable = 0
+    usable = False
     try:
         for call in calls:
-            usable += bool(call.tool) and isinstance(call.tool, str)
+            if call.tool and isinstance(call.tool, str):
+                usable = True
         emitted = len(calls)
     except (TypeError, AttributeError):
         run.trace.append(("decision", run.spent_s, str(run.turns), 0))
@@ -50,16 +51,18 @@ def accept(run: Run, decision: Decision, policy: Policy, box: Toolbox, typed: Ty
     run.last_emitted = emitted
     if run.failed_requests:
         run.failed_requests, run.note = 0, ""
-    run.finish = word = decision.finish if type(decision.finish) is str else ""
-    if word and (finish := FINISHES.get(word)) is not None:
-        return _cut_off(run, decision, finish, policy, box)
+    word = decision.finish
+    run.finish = word = word if type(word) is str else ""
+    if word in CUT_OFF:
+        return _cut_off(run, decision, FINISHES[word], policy, box)
     text = _text(decision) if decision.text is not None else ""
     if usable and not (text and word == "stop"):
         run.invalid_decisions = 0
         open_calls(run, calls)
         return "decided"
     if text or _question(decision):
-        _skip(run, box, decision, "final", "the decision was final")
+        if calls:
+            _skip(run, box, decision, "final", "the decision was final")
         if typed is not None and text:
             run.answer, fault = typed.read(text)
             if fault:

@@ -33,7 +33,7 @@ class Answerer:
 
     Where it has a deadline, whoever is no coroutine function is asked in a thread, for nothing else ends the wait for a function
     that hangs; without one, in the driver's own. In an event loop a model is always asked beside it, unless it says by `in_loop`
-    that it has to be asked inside. `here` says that the decider is a plain function.
+    that it has to be asked inside.
     """
 
     host: Host
@@ -42,11 +42,6 @@ class Answerer:
     close: Closer | None
     performers: Mapping[type[Any], Performer]
     workers: Workers = attrs.field(factory=Workers)
-    here: bool = attrs.field(init=False)
-
-    @here.default
-    def _decides_here(self) -> bool:
-        return not getattr(self.decide, "is_model", False)
 
     def answer(self, run: Run, effect: Effect, interrupt: Interrupt, watch: Watch | None) -> Event:
         """The event of what was answered, in this thread."""
@@ -103,7 +98,7 @@ class Answerer:
                 ear.closed = True
 
     def decided(self, run: Run, effect: Decide, watch: Watch | None) -> Event:
-        """The event of a plain function's decision."""
+        """The event of a decision that is made in this thread."""
         try:
             proposal = self.decide(effect)  # type: ignore[misc]
             return Decided(proposal if type(proposal) is Decision else as_decision(at_once(proposal)))

@@ -97,7 +97,8 @@ class Driver:
             raise RunError(_BY_HAND)
         engine, clock, caller, answerer = self.engine, self.host.clock, self._caller, self._answerer
         ask, tell = engine.ask, engine.tell
-        decides_here = answerer.here and watch is None and run.limits.deadline_s is None
+        # Where no time runs out, whoever decides is asked here, function or model.
+        decides_here = watch is None and run.limits.deadline_s is None
         take(run)
         interrupt = run.interrupt = Interrupt()
         looks = self.guide.looks
