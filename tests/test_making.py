@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import copy
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 from typing import Any
 
 import attrs
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from fsm_agent.core.limits import Limits
-from fsm_agent.core.making import maker
+from fsm_agent.core.making import all_below, maker
 from fsm_agent.core.run import Call, Run, Stop, new_call, new_run, new_stop
 from fsm_agent.core.values import Decision, Policy, StopReason, ToolCall, new_decision, new_tool_call
 
@@ -93,3 +96,11 @@ def test_two_records_share_no_container() -> None:
 def test_what_its_class_has_to_look_at_is_not_made_without_it(kind: type[Any], given: tuple[str, ...]) -> None:
     with pytest.raises(TypeError, match="make the record by its class"):
         maker(kind, *given)
+
+
+@given(st.lists(st.tuples(st.integers(0, 4), st.none() | st.integers(0, 4)), max_size=5))
+def test_counters_are_compared_with_their_figures_in_one_function(pairs: list[tuple[int, int | None]]) -> None:
+    counters = SimpleNamespace(**{f"c{n}": counter for n, (counter, _) in enumerate(pairs)})
+    figures = SimpleNamespace(**{f"f{n}": figure for n, (_, figure) in enumerate(pairs)})
+    below = all_below((f"c{n}", f"f{n}") for n in range(len(pairs)))
+    assert below(counters, figures) is all(figure is None or counter < figure for counter, figure in pairs)

@@ -16,6 +16,7 @@ import attrs
 from fsm_agent.core.errors import TableError
 from fsm_agent.core.independence import independent
 from fsm_agent.core.limits import Limits
+from fsm_agent.core.making import all_below
 from fsm_agent.core.plain import short
 from fsm_agent.core.run import Run
 from fsm_agent.core.values import StopReason
@@ -129,7 +130,8 @@ class AllOf:
 
     @_within.default
     def _first_spendings(self) -> Callable[[Run, Limits], bool]:
-        return _all_open(takewhile(_is_of_runs, self.guards))
+        first: Iterator[Any] = takewhile(_is_of_runs, self.guards)
+        return all_below((one.counter, one.bound or one.limit) for one in first)
 
     @_others.default
     def _behind_them(self) -> tuple[Guard, ...]:
@@ -147,13 +149,6 @@ class AllOf:
 def _is_of_runs(guard: Any) -> bool:
     """Whether a guard compares a run's own counter with a figure of its limits."""
     return type(guard) is Spending and guard.counter in _RUN_FIELDS and (guard.bound or guard.limit) in _FIGURES
-
-
-def _all_open(guards: Iterable[Any]) -> Callable[[Run, Limits], bool]:
-    """What these guards say together, in one function: a call for each would cost more than the comparison."""
-    parts = [f"((most := limits.{one.bound or one.limit}) is None or run.{one.counter} < most)" for one in guards]
-    made: Callable[[Run, Limits], bool] = eval(f"lambda run, limits: {' and '.join(parts) or True}")
-    return made
 
 
 def spendings(guard: Guard) -> Iterator[Spending]:

@@ -6,7 +6,7 @@ every call that is most of the cost.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 import attrs
@@ -90,3 +90,16 @@ def maker(kind: type[T], *given: str) -> Callable[..., T]:
     exec("\n".join([f"def make({', '.join(given)}):", " made = _new(_kind)", *lines, " return made"]), names)
     make: Callable[..., T] = names["make"]
     return make
+
+
+def all_below(pairs: Iterable[tuple[str, str]]) -> Callable[[Any, Any], bool]:
+    """A function of a record of counters and one of figures: true while each counter is below its figure, or that is None.
+
+    `pairs` are the names of fields, (counter, figure). All are compared in one function, for a call for each would cost more than
+    the comparison.
+    """
+    parts = [f"((most := figures.{figure}) is None or counters.{counter} < most)" for counter, figure in pairs]
+    names: dict[str, Any] = {}
+    exec(f"def below(counters, figures):\n return {' and '.join(parts) or True}", names)
+    below: Callable[[Any, Any], bool] = names["below"]
+    return below

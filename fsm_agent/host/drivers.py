@@ -97,9 +97,9 @@ class Driver:
             raise RunError(_BY_HAND)
         engine, clock, caller, answerer = self.engine, self.host.clock, self._caller, self._answerer
         ask, tell = engine.ask, engine.tell
+        take(run)
         # Where no time runs out, whoever decides is asked here, function or model.
         decides_here = watch is None and run.limits.deadline_s is None
-        take(run)
         interrupt = run.interrupt = Interrupt()
         looks = self.guide.looks
         phase = unseen_calls(run) if looks else -1
