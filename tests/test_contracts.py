@@ -600,3 +600,23 @@ def test_measuring_changes_nothing(spec: dict[str, Any], value: Any) -> None:
     argument_faults(spec, value)
     result_faults(spec, value)
     assert repr((spec, value)) == before
+
+
+@pytest.mark.parametrize(
+    ("lists", "value", "reason"),
+    [
+        (("rows", "notes"), {"rows": [], "notes": ["x"]}, "empty"),
+        (("notes", "rows"), {"rows": [], "notes": ["x"]}, "empty"),
+        (("rows", "notes"), {"rows": ["x"], "notes": []}, ""),
+        (("rows", "notes"), {"rows": [], "notes": []}, "empty"),
+        (("found", "notes"), {"found": [], "notes": ["x"]}, ""),
+        (("found", "notes"), {"found": [], "notes": []}, "empty"),
+    ],
+)
+def test_the_list_called_rows_says_whether_anything_was_found_and_without_one_all_lists_do(
+    lists: tuple[str, ...], value: dict[str, Any], reason: str
+) -> None:
+    result = TableResult({name: {"type": "list", "item": {"type": "str"}} for name in lists})
+    assert result.first_fault(value) == reason
+    assert {fault.reason for fault in result.faults(value)} == ({reason} if reason else set())
+    assert TableResult(result.spec, empty_ok=True).first_fault(value) == ""

@@ -17,6 +17,7 @@ import attrs
 from fsm_agent.core.rule_schema import fields_schema
 from fsm_agent.core.rules import Rule, first_kind, fits, required
 from fsm_agent.core.table_faults import (
+    ROWS,
     argument_fault,
     argument_faults,
     empty_lists,
@@ -187,7 +188,8 @@ class TableResult:
         if self.spec is None:
             return {}
         schema = fields_schema(self.spec)
-        lists = [part for part in schema.get("properties", {}).values() if part.get("type") == "array"]
-        if len(lists) == 1 and not self.empty_ok:
-            lists[0].setdefault("minItems", 1)
+        lists = {name: part for name, part in schema.get("properties", {}).items() if part.get("type") == "array"}
+        found = lists.get(ROWS) or (next(iter(lists.values())) if len(lists) == 1 else None)
+        if found is not None and not self.empty_ok:
+            found.setdefault("minItems", 1)
         return schema

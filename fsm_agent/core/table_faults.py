@@ -23,6 +23,8 @@ from fsm_agent.core.rules import (
 )
 from fsm_agent.core.values import Fault
 
+# The list of a result that holds what was found; others beside it are notes.
+ROWS = "rows"
 RESULT_RANK: Mapping[str, int] = {"shape": 0, "empty": 1, "too_big": 2, "range": 3}
 
 
@@ -102,7 +104,8 @@ def _fault(reason: str, one: Broken) -> Fault:
 def result_fault(spec: Mapping[str, Rule] | None, value: object, empty_ok: bool = False) -> str:
     """The first reason why a result breaks a table, or an empty text; never raises. None takes anything.
 
-    ``empty``: the table declares lists at its top, all that came are empty, and one of them has no ``min_len`` of 0.
+    ``empty``: the table declares a list ``rows`` at its top, and that is empty; where it declares other lists only, all that
+    came are. A ``min_len`` of 0 says that a list may be empty.
     """
     if spec is None:
         return ""
@@ -172,8 +175,16 @@ def _declares_list(rule: Rule) -> bool:
     return wanted == "list" or (isinstance(wanted, list | tuple) and "list" in wanted)
 
 
+def deciding(fields: Mapping[str, Rule]) -> Mapping[str, Rule]:
+    """The rules of the lists that say whether anything was found: of ``rows`` alone where that is one, else of all."""
+    rows = fields.get(ROWS)
+    return {ROWS: rows} if rows is not None and _declares_list(rows) else fields
+
+
 def empty_lists(fields: Mapping[str, Rule], value: Any) -> list[str]:
-    """The lists of a value that are empty and may not be, where all of its lists are."""
+    """The lists of a value that are empty and may not be, where all of those that decide are."""
+    if value.get(ROWS) is not None:
+        fields = deciding(fields)
     empty: list[str] = []
     for name, rule in fields.items():
         one = value.get(name)

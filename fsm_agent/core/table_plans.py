@@ -12,6 +12,7 @@ import attrs
 
 from fsm_agent.core.rules import is_rule
 from fsm_agent.core.storable import SMALL, small_copy
+from fsm_agent.core.table_faults import deciding
 
 _KINDS = {"str": str, "int": int, "float": float, "bool": bool, "list": list, "object": dict, "null": type(None)}
 _NOTES = frozenset({"type", "required", "description", "default"})
@@ -112,7 +113,7 @@ def _result_row(name: str, rule: dict[str, Any]) -> ResultRow:
 
 
 def _lists(like: dict[str, Any]) -> list[str]:
-    return [name for name, rule in like.items() if rule.get("type") == "list"]
+    return [name for name, rule in deciding(like).items() if rule.get("type") == "list"]
 
 
 def _measures(kind: type[Any]) -> bool:

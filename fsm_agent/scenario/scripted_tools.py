@@ -77,7 +77,7 @@ class ScriptedTool:
 
     # ---- bodies
 
-    def _body(self, **args: Any) -> Any:
+    def _body(self, /, **args: Any) -> Any:
         context = args.pop(CONTEXT, None)
         step, names = self._begin(args)
         try:
@@ -88,7 +88,7 @@ class ScriptedTool:
         finally:
             self._leave()
 
-    async def _abody(self, **args: Any) -> Any:
+    async def _abody(self, /, **args: Any) -> Any:
         context = args.pop(CONTEXT, None)
         step, names = self._begin(args)
         try:
