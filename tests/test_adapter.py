@@ -878,3 +878,20 @@ def test_a_body_may_come_back_through_the_same_door() -> None:
     install(body)
     assert lab.call_tool("stock_lookup", order(sku="A-1002"))["value"]["rows"] == [{"warehouse": "guro", "count": 5}]
     assert lab.handle(order(sku="A-1002"))["tool_runs"] == 0
+
+
+class Unseen:
+    """An object that nothing but its identity tells apart."""
+
+    def __init__(self, x: int) -> None:
+        self.x = x
+
+
+@pytest.mark.parametrize("rule", [{"type": "any", "required": True}, {"required": True}])
+def test_an_object_never_gets_what_was_remembered_of_another(monkeypatch: pytest.MonkeyPatch, rule: dict[str, Any]) -> None:
+    tool = {"fn": lambda a: {"sku": str(a.x)}, "args": {"a": rule}, "returns": {"sku": {"type": "str"}}}
+    monkeypatch.setitem(lab.TOOLS, "unseen", tool)
+    assert [lab.call_tool("unseen", {"a": Unseen(n)})["value"]["sku"] for n in range(30)] == [str(n) for n in range(30)]
+    one = Unseen(0)
+    for one.x in (1, 2):
+        assert lab.call_tool("unseen", {"a": one})["value"] == {"sku": str(one.x)}

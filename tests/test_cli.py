@@ -308,10 +308,17 @@ def test_a_line_of_just_the_longest_length_is_read(room: int) -> None:
 def waiting() -> Iterator[subprocess.Popen[bytes]]:
     """A command that waits for orders on stdin."""
     pipe = subprocess.PIPE
-    process = subprocess.Popen([*MODULE, "handle", "-"], stdin=pipe, stdout=pipe, stderr=pipe, cwd=ROOT, env=ENV)
+    process = subprocess.Popen(
+        [*MODULE, "handle", "-"], stdin=pipe, stdout=pipe, stderr=pipe, cwd=ROOT, env=ENV, preexec_fn=_hear_ctrl_c
+    )
     with process:
         yield process
         process.kill()
+
+
+def _hear_ctrl_c() -> None:
+    # Whoever runs the tests in the background may have them, and their children, ignore it.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def ask(process: subprocess.Popen[bytes], line: str) -> Any:

@@ -7,8 +7,9 @@ mapping keys and of set items does not count, the order of lists does. NaN equal
 The text is ASCII. Every text in it is quoted and every item ends with a comma, so no two values share one; what grows
 over 600 characters stands as ``#`` and its BLAKE2b digest. Enum members, attrs and dataclass instances and subclasses
 of builtin types carry the name of their type. Any other object is told apart by its `repr` where its type has an
-equality, a hash and a `repr` of its own, else by its identity (so only within one process). Containers of any depth are
-walked without recursion; a value inside itself is marked ``<cycle type>`` there.
+equality, a hash and a `repr` of its own, else by its identity: that text is another object's once this one is gone, and
+stays the same when it changes, so it may count repetitions of what is alive and must never be remembered (`Writer.by_identity`).
+Containers of any depth are walked without recursion; a value inside itself is marked ``<cycle type>`` there.
 """
 
 from __future__ import annotations
@@ -148,12 +149,16 @@ class _Open:
 
 
 class Writer:
-    """Writes values as canonical text; what it has written once it knows, so shared references cost nothing."""
+    """Writes values as canonical text; what it has written once it knows, so shared references cost nothing.
 
-    __slots__ = ("active", "kept", "known", "quote")
+    `by_identity` is true once something was written that only its identity tells apart.
+    """
+
+    __slots__ = ("active", "by_identity", "kept", "known", "quote")
 
     def __init__(self, quote: Quote) -> None:
         self.quote = quote
+        self.by_identity = False
         self.known: dict[int, str] = {}
         self.active: set[int] = set()
         # What is unwrapped must live as long as `known`, which goes by identity.
@@ -218,7 +223,11 @@ class Writer:
         except Exception:
             opened = None
         if opened is None:
-            return _told_apart(value, kind)
+            told = _own_text(value, kind)
+            if not told or _ADDRESS.search(told):
+                self.by_identity = True
+            told = told or hex(id(value))
+            return folded(f"<{type_name(kind)!a} {told!a}>", _FOLD_OVER)
         self.active.add(known)
         return opened
 
@@ -248,13 +257,14 @@ def _are_texts(keys: Iterable[Any]) -> bool:
     return all(type(key) is str for key in keys)
 
 
-def _told_apart(value: object, kind: Any) -> str:
-    """Return the text of an object without a plain form: by value if its type says what that is, else by identity."""
-    told = hex(id(value))
+# In the text of a bound method, for one, stands whatever object it is bound to.
+_ADDRESS: Final = re.compile("0x[0-9a-fA-F]{4}")
+
+
+def _own_text(value: object, kind: Any) -> str:
+    """Return what an object without a plain form says of its value, if its type says what that is, or an empty text."""
     try:
         own = kind.__eq__ is not object.__eq__ and kind.__hash__ not in (None, object.__hash__)
-        if own and kind.__repr__ is not object.__repr__:
-            told = str.__str__(repr(value))
+        return str.__str__(repr(value)) if own and kind.__repr__ is not object.__repr__ else ""
     except Exception:
-        told = hex(id(value))
-    return folded(f"<{type_name(kind)!a} {told!a}>", _FOLD_OVER)
+        return ""

@@ -282,7 +282,8 @@ def share(run: Run, box: Toolbox) -> None:
             continue
         if tool.polling or tool.cache_ttl_s == 0:
             continue
-        leader = leaders.setdefault(call_key(call.tool, _same_args(run, tool, call.args)), call.id)
+        key = call_key(call.tool, _same_args(run, tool, call.args), True)
+        leader = leaders.setdefault(key, call.id) if key else call.id
         call.leader = "" if leader == call.id else leader
 
 

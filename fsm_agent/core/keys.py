@@ -20,11 +20,13 @@ _SMALL_TEXT: Final = 600
 _STEP: Final = itemgetter(0)
 
 
-def call_key(tool: object, args: object) -> str:
+def call_key(tool: object, args: object, by_content: bool = False) -> str:
     """Return the canonical key of a call: one for the same call in any order of keys, another for any other call.
 
     `tool` may be anything a model invents, `args` anything at all; a top-level mapping counts by its items, whatever
-    its class. ASCII, at most 1210 characters. Never raises. Spec: the `cache_key` of the adapter; 03, section 2.5.
+    its class. ASCII, at most 1210 characters. Never raises. With `by_content` it is an empty text where the arguments hold
+    an object that only its identity tells apart: the result of such a call is nobody else's, and is neither remembered nor
+    shared. Spec: the `cache_key` of the adapter; 03, section 2.5.
     """
     if type(args) is dict and type(tool) is str:
         text = ""
@@ -46,7 +48,7 @@ def call_key(tool: object, args: object) -> str:
                     return f"{tool!a}{{{text}}}"
         except Exception:
             pass
-    return _call_text(tool, args, ascii, call_key)
+    return _call_text(tool, args, ascii, _content_key if by_content else call_key, by_content)
 
 
 def loop_key(tool: object, args: object) -> str:
@@ -69,14 +71,21 @@ def loop_key(tool: object, args: object) -> str:
     return _call_text(tool, args, nfc_quoted, loop_key)
 
 
-def _call_text(tool: object, args: object, quote: Quote, again: Callable[[object, object], str]) -> str:
+def _content_key(tool: object, args: object) -> str:
+    return call_key(tool, args, True)
+
+
+def _call_text(
+    tool: object, args: object, quote: Quote, again: Callable[[object, object], str], by_content: bool = False
+) -> str:
     exact_tool = unwrap(tool) if issubclass(type(tool), str) and type(tool) is not str else tool
     exact_args = _exact_mapping(args)
     if exact_tool is not tool or exact_args is not args:
         return again(exact_tool, exact_args)
     writer = Writer(quote)
     text = writer.text(tool)
-    return f"{text if type(tool) is str else f'<tool {text}>'}{writer.text(args)}"
+    text = f"{text if type(tool) is str else f'<tool {text}>'}{writer.text(args)}"
+    return "" if by_content and writer.by_identity else text
 
 
 def _exact_mapping(args: object) -> object:

@@ -72,7 +72,7 @@ class Door:
         tool = self.box.get(name)
         if fault or tool is None:
             return _refused(f"args:{fault or 'unknown_tool'}")
-        key = call_key(name, key_args(given, tool.identity)) if tool.pure else ""
+        key = call_key(name, key_args(given, tool.identity), True) if tool.pure else ""
         known = self.memory.get(key, "", 0.0) if key else None
         if known is not None:
             return {"ok": True, "value": known.value, "error": ""}

@@ -100,7 +100,8 @@ def _memory_key(host: Host, tool: Tool, call: Call) -> str:
     args = call.args
     if tool.defaults and tool.args is not None and isinstance(args, Mapping):
         args = tool.args.with_defaults(args)
-    return call_key(tool.name, args if tool.identity is None else key_args(args, tool.identity))
+    # Nor is it where an argument is told apart by its identity alone: another object may come to have the same.
+    return call_key(tool.name, args if tool.identity is None else key_args(args, tool.identity), True)
 
 
 def arguments(tool: Tool, call: Call, run: Run, left_s: float | None, context: Any) -> dict[str, Any]:
