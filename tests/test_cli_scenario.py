@@ -76,6 +76,13 @@ def test_a_place_that_is_not_there_and_an_empty_folder_are_two(tmp_path: Path, c
     assert run(["scenario"]) == 2
 
 
+def test_two_files_of_one_id_are_told_of_and_both_run(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "good2.json").write_text((folder / "good.json").read_text())
+    assert run(["scenario", "-q", str(folder), str(folder / "good.json")]) == 0
+    err = capsys.readouterr().err
+    assert err == f"warning: {folder / 'good.json'} and {folder / 'good2.json'} have the same id 'good'\n"
+
+
 def test_lines_of_json(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (folder / "bad.json").write_text(json.dumps(BAD))
     (folder / "odd.json").write_text("{")
@@ -90,6 +97,7 @@ def test_lines_of_json(folder: Path, capsys: pytest.CaptureFixture[str]) -> None
         "expected": {"status": "ok", "text": "a\nb", "model_turns": {"max": 1}},
         "came": {"status": "ok", "text": "a\nb", "model_turns": 1},
         "faults": [],
+        "refusals": [],
     }
     bad = next(one for one in told if one.get("id") == "bad")
     assert (bad["holds"], bad["faults"]) == (False, ["status: expected partial or failed, came ok"])

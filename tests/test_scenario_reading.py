@@ -62,7 +62,7 @@ EVERYTHING: dict[str, Any] = {
         {"run": {"query": "q", "model": [{"final": "x", "finish": "stop", "times": 2, "usage": {"cost": 1}, "deltas": ["x"]}]}},
         {"resume": {"process": "fresh", "limits": {"max_turns": 9}, "until": {"started": "a"}, "save": "each-step"}},
         {"run": {"take_events": 2}},
-        {"person": {"call": "a"}},
+        {"person": {"call": "a", "approve": True}},
         {"client": {"call": "a", "return": None}},
         {"message": "m"},
         {"save": "S"},
@@ -78,7 +78,7 @@ EVERYTHING: dict[str, Any] = {
         "fields": {"unknowns": {"min": 1}},
         "tool_runs": {"s": [1, {"max": 2}]},
         "results": [{"call": "a", "ok": True, "value": {"$set": [1]}, "error": None, "class": "OK", "has": "x", "chars": 3}],
-        "events": ["run_started", "...", "a|b:c"],
+        "events": ["run_started", "...", "answer|paused:c"],
         "raises": [None, "Name"],
         "every_call_has_one_result": True,
     },
@@ -161,6 +161,20 @@ def test_a_typing_error_gets_the_word_that_was_meant() -> None:
         ({"tools": {"s": {"does": [{"return": {"$object": 1}}]}}}, '{"$object"} takes'),
         ({"tools": {"s": {"does": [{"return": {"$repeat": ["x", -1]}}]}}}, '{"$repeat"} takes'),
         ({"tools": {"s": {"does": [{"return": {"$repeat": ["x", 10**9]}}]}}}, "makes more than"),
+        ({"tools": {"s": {"does": [{"return": {"$float": "nan", "x": 1}}]}}}, "'$float' stands alone in its object"),
+        ({"tools": {"s": {"does": [{"return": {"x": 1, "$arg": "q"}}]}}}, "'$arg' stands alone in its object"),
+        ({"tools": {"s": {"does": [{}]}}}, "tools/s/does/0: it is empty"),
+        ({"expect": {"results": [{}]}}, "expect/results/0: it is empty"),
+        ({"expect": {"tool_runs": {"s": {}}}}, "expect/tool_runs/s: it is empty"),
+        ({"strategy": [{"max_iterations": 1, "record": True}]}, "strategy/0: it has exactly one of"),
+        ({"strategy": [{}]}, "this one has none"),
+        ({"person": [{"call": "a"}]}, "person/0: one of approve and edit is missing"),
+        ({"ops": [{"person": {"call": "a", "reason": "no"}}]}, "ops/0/person: one of approve and edit is missing"),
+        ({"person": [{"call": "a", "approve": False, "edit": {}}]}, "person/0: a call that is not approved has no edit"),
+        ({"model": [{"final": "x", "retry_after_s": 1}]}, "model/0: the key 'retry_after_s' says nothing without 'raise'"),
+        ({"model": [{"final": {"txt": "x"}}]}, "model/0/final: unknown key 'txt'; did you mean 'text'?"),
+        ({"limits": {"deadline_s": math.nan}}, "limits/deadline_s: nan is no limit"),
+        ({"ops": [{"resume": {"limits": {"max_cost": math.inf}}}]}, "ops/0/resume/limits/max_cost: inf is no limit"),
     ],
 )
 def test_what_is_wrong_is_said_in_one_line(document: Any, said: str) -> None:
@@ -226,6 +240,12 @@ def test_folders_are_searched_in_order_and_an_empty_one_is_an_error(tmp_path: Pa
     found = [str(path.relative_to(tmp_path)) for path in files_in([tmp_path])]
     assert found == ["a/b/c.json", "a/z.toml", "b.json"]
     assert files_in([tmp_path / "b.json"]) == [tmp_path / "b.json"]
+    for name in (".git/a.json", "a/.hidden/b.json", ".venv/c.toml", "a/__pycache__/d.json", "node_modules/x/e.json"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("{}")
+    assert [str(path.relative_to(tmp_path)) for path in files_in([tmp_path])] == found
+    # What is named is looked into, whatever it is called.
+    assert files_in([tmp_path / ".git"]) == [tmp_path / ".git" / "a.json"]
     (tmp_path / "void").mkdir()
     with pytest.raises(ScenarioError, match="holds no scenario"):
         files_in([tmp_path / "void"])
@@ -284,7 +304,7 @@ def test_special_values_are_made() -> None:
         copy.deepcopy(Unsavable())
 
 
-@pytest.mark.parametrize("value", [{"$ref": "x"}, {"$gt": 5}, {"$in": []}, {"$schema": "x"}, {"$set": [1], "b": 2}, "$float"])
+@pytest.mark.parametrize("value", [{"$ref": "x"}, {"$gt": 5}, {"$in": []}, {"$schema": "x"}, {"$set": {"a": 1}, "$inc": {}}, "$float"])
 def test_what_only_looks_special_is_an_ordinary_value(value: Any) -> None:
     assert decoded(value) == value
 
@@ -316,3 +336,75 @@ def test_a_text_that_is_one_template_gets_the_type_that_the_contract_asks_for(wa
     assert filled("${args.x}", names, wants) == value
     assert filled({"a": ["${args.x}"]}, names, {"properties": {"a": {"items": wants}}}) == {"a": [value]}
     assert filled("is ${args.x}", names, wants) == "is 5"
+
+
+SEARCH: dict[str, Any] = {"tools": {"search": {"args": {"q": {"type": "str"}}}}}
+
+
+def said_of(**keys: Any) -> str:
+    """What is wrong with a scenario of one tool, or an empty text."""
+    try:
+        scenario_of({**SEARCH, **keys}, "x")
+    except ScenarioError as error:
+        return str(error)
+    return ""
+
+
+@pytest.mark.parametrize(
+    ("expect", "said"),
+    [
+        ({"events_none": ["call_starte"]}, "expect/events_none: there is no event 'call_starte'; did you mean 'call_started'?"),
+        ({"events_none": "call_started|eror"}, "there is no event 'eror'"),
+        ({"events": ["...", "call_finished|call_starte"]}, "there is no event 'call_starte'"),
+        ({"events_once": ["nothing"]}, "there is no event 'nothing'"),
+        ({"events_once": ["..."]}, "there is no event '...'"),
+        ({"events_none": ["state_entered:verfy"]}, "did you mean 'state_entered:verify'?"),
+        ({"events_none": ["answer:max_turn"]}, "did you mean 'answer:max_turns'?"),
+        ({"stop_reason": ["answerd", "max_turns"]}, "expect/stop_reason: nobody says 'answerd'; did you mean 'answered'?"),
+        ({"status": ["fialed", "partial"]}, "did you mean 'failed'?"),
+        ({"state": ["finall", "gather"]}, "did you mean 'final'?"),
+        ({"max_active": {"serch": {"max": 1}}}, "expect/max_active: there is no tool 'serch'; did you mean 'search'?"),
+        ({"distinct_args": {"serch": 0}}, "expect/distinct_args: there is no tool 'serch'"),
+        ({"distinct_args": {"other": True}}, "expect/distinct_args: there is no tool 'other'"),
+        ({"tool_args": {"serch": []}}, "expect/tool_args: there is no tool 'serch'"),
+        ({"tool_args_in": {"serch": {"q": ["a"]}}}, "expect/tool_args_in: there is no tool 'serch'"),
+        ({"tool_runs": {"serch": {"max": 2}}}, "expect/tool_runs: there is no tool 'serch'"),
+    ],
+)
+def test_a_word_that_would_hold_by_being_mistyped_is_refused(expect: dict[str, Any], said: str) -> None:
+    assert said in said_of(expect=expect)
+    assert f"ops/0/{said}" in said_of(ops=[{"run": {}, "expect": expect}]) or "expect/" not in said
+    assert said in said_of(ops=[{"together": [[{"run": {}}, {"resume": {}, "expect": expect}]]}])
+
+
+@pytest.mark.parametrize(
+    "expect",
+    [
+        {"events": ["run_started", "...", "call_reused|call_finished:c1", "state_entered:verify", "answer:ok"]},
+        {"events_none": ["call_retried", "judged", "observer_failed", "state_entered:somewhere"]},
+        {"events": ["...", "answer|run_finished", "call_failed|call_finished:c1"]},
+        {"stop_reason": ["refusal", "content_filter", None], "status": ["ok", None]},
+        {"stop_reason": ["max_tool_calls", "max_same_tool_calls"]},
+        {"tool_runs": {"serch": 0, "other": {"max": 0}}, "tool_args": {"other": []}, "distinct_args": {"other": 0}},
+        {"max_active": {"min": 1, "max": 2}},
+        {"max_active": {"search": 1}},
+    ],
+)
+def test_a_word_that_may_be_meant_is_left_alone(expect: dict[str, Any]) -> None:
+    assert said_of(expect=expect) == ""
+
+
+@pytest.mark.parametrize("text", ["${trun}", "${n}", "${args.q}", "a ${ qeury }"])
+def test_a_template_that_a_turn_does_not_have_is_refused(text: str) -> None:
+    for turn in ({"final": text}, {"calls": [{"args": {"a": [text]}}]}, {"raw": {text: 1}}, {"raise": "X", "message": text}):
+        assert "model/0: the template" in said_of(model=[turn])
+        assert "model/gather/0: the template" in said_of(model={"gather": [turn]})
+        assert "ops/0/run/model/0: the template" in said_of(ops=[{"run": {"model": [turn]}}])
+    assert said_of(model=[{"final": "${turn} ${query} ${HOME} ${} ${jndi:ldap://x} $n"}]) == ""
+
+
+@pytest.mark.parametrize("text", ["${trun}", "${turn}", "${query}", "${arg.q}"])
+def test_a_template_that_a_body_does_not_have_is_refused(text: str) -> None:
+    for value in (text, [{"a": text}], {text: 1}, {"$object": {"a": text}}):
+        assert "tools/search/does: the template" in said_of(tools={"search": {"does": [{"return": value}]}})
+    assert said_of(tools={"search": {"does": {"return": "${n} ${args.q.0} ${HOME}"}}}) == ""

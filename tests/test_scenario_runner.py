@@ -17,6 +17,7 @@ from fsm_agent.scenario.named_errors import exception_named, names_of
 from fsm_agent.scenario.reading import scenario_of
 from fsm_agent.scenario.runner import Verdict, run_file, run_scenario
 from fsm_agent.scenario.script import Script, decision_of, step_of, usage_of
+from fsm_agent.scenario.telling import line
 from fsm_agent.scenario.world import limits_of
 
 OFF: dict[str, Any] = {"*": None, "max_turns": 20, "max_steps": 200}
@@ -175,6 +176,32 @@ def test_a_body_sleeps_as_long_as_its_argument_says(mode: str) -> None:
 
 
 @both
+def test_an_argument_that_a_body_asks_for_and_nobody_has_is_a_fault(mode: str) -> None:
+    optional = {"q": {"type": "str", "required": True}, "more": {"type": "str", "required": False}}
+    holds(
+        mode, tools={"s": tool(args=optional, does=[{"return": ["${args.more}!", {"$arg": "more"}]}])}, model=[asks("a"), DONE],
+        expect={"results": [{"call": "a", "value": ["!", None]}]},
+    )  # fmt: skip
+    thing = {"$object": {"a": "${args.z}"}}
+    for value, name in (("x ${args.qq}", "qq"), ({"$arg": "mor"}, "mor"), ([{"${args.x.y}": 1}], "x"), (thing, "z")):
+        verdict = play(mode, tools={"s": tool(args=optional, does=[{"return": value}])}, model=[asks("a"), DONE])
+        assert len(verdict.faults) == 1
+        assert verdict.faults[0].startswith(f"tools/s/does: the call has no argument {name!r}; ")
+    # Without a contract the arguments are those of the call.
+    assert play(mode, tools={"s": {"does": [{"return": "${args.q}"}]}}, model=[asks("a"), DONE]).holds
+    assert not play(mode, tools={"s": {"does": [{"return": "${args.p}"}]}}, model=[asks("a"), DONE]).holds
+
+
+@both
+@pytest.mark.parametrize("name", ["self", "args", "context", "the call's own context"])
+def test_an_argument_of_any_name_reaches_the_body(mode: str, name: str) -> None:
+    named = tool(args={name: {"type": "str", "required": True}}, approval=[False], does=[{"return": {"$arg": name}}])
+    call = {"calls": [{"id": "a", "tool": "s", "args": {name: "1"}}]}
+    expect = {"results": [{"call": "a", "value": "1"}], "tool_args": {"s": [{name: "1"}]}}
+    holds(mode, tools={"s": named}, model=[call, DONE], expect=expect)
+
+
+@both
 def test_a_post_condition_is_a_schema(mode: str) -> None:
     small = tool(post={"small": {"type": "integer", "maximum": 1}}, does=[{"return": 1}, {"return": 2}])
     results = [{"call": "a", "ok": True}, {"call": "b", "error": "result:small"}]
@@ -243,6 +270,22 @@ def test_a_model_may_raise(mode: str) -> None:
     holds(mode, model=[{"raise": "rate_limited", "retry_after_s": 4}, DONE], expect={"status": "ok", "waited_s": 4, "model_turns": 2})
 
 
+@both
+@pytest.mark.parametrize("name", ["RateLimitError", "ConnectionError", "TimeoutError", "rate_limited", "server_error"])
+def test_a_model_that_says_when_to_ask_again_is_asked_again_then(mode: str, name: str) -> None:
+    turns = [{"raise": name, "message": "slow down", "retry_after_s": 5}, asks("a"), DONE]
+    holds(mode, tools={"s": tool()}, model=turns, expect={"status": "ok", "waited_s": {"min": 5, "max": 10}, "model_turns": 3})
+    late = [{"raise": name, "retry_after_s": 500}, DONE]
+    expect = {"stop_reason": ["deadline", "max_wait"], "model_turns": {"max": 2}, "waited_s": 0}
+    holds(mode, model=late, limits={"max_wait_s": 60}, expect=expect)
+
+
+@both
+def test_a_wait_does_not_keep_an_interrupt_from_passing_through(mode: str) -> None:
+    if mode == "sync":
+        holds(mode, model=[{"raise": "SystemExit", "retry_after_s": 5}], expect={"raises": "SystemExit"})
+
+
 def test_usage_in_the_words_of_any_provider() -> None:
     for words in ({"input_tokens": 7, "output_tokens": 3}, {"prompt_tokens": 7, "total_tokens": 10}, {"output": 3, "tokens": 10}):
         made = usage_of(words)
@@ -275,26 +318,32 @@ def test_a_client_answers_with_a_value_or_an_error(mode: str) -> None:
 @both
 def test_who_is_not_answered_is_waited_for(mode: str) -> None:
     world = {"tools": {"s": tool(approval=True)}, "model": [asks("a", "b"), DONE]}
-    holds(mode, **world, person=[{"call": "a"}], expect={"status": "paused", "pending": {"b": "approval"}, "tool_runs": {"s": 0}})
+    expect = {"status": "paused", "pending": {"b": "approval"}, "tool_runs": {"s": 0}}
+    holds(mode, **world, person=[{"call": "a", "approve": True}], expect=expect)
+    verdict = play(mode, **world, person=[{"call": "a", "approve": True}, {"call": "bb", "approve": True}], expect=expect)
+    assert verdict.faults == ("the person entry for call bb was never used; the run waits for b",)
+    # A word about a call that was made, and that nobody had to decide, is no typing error.
+    holds(mode, tools={"s": tool()}, model=[asks("a"), DONE], person=[{"call": "a", "approve": True}], expect={"status": "ok"})
 
 
 @both
 def test_an_approval_function_gives_its_answers_in_order(mode: str) -> None:
     asked = tool(approval=[False, {"raise": "X"}, True])
+    ops = [{"run": {}}, {"person": {"call": "b", "approve": True}}, {"resume": {}}]
     holds(
-        mode, tools={"s": asked}, model=[asks("a"), asks("b"), DONE], ops=[{"run": {}}, {"person": {"call": "b"}}, {"resume": {}}],
+        mode, tools={"s": asked}, model=[asks("a"), asks("b"), DONE], ops=ops,
         expect={"status": "ok", "tool_runs": {"s": 2}},
     )  # fmt: skip
 
 
 @both
 def test_a_new_message_supersedes_what_waits_and_a_late_word_may_be_refused(mode: str) -> None:
-    ops = [{"run": {}}, {"message": "new words"}, {"person": {"call": "a"}, "may_refuse": True}, {"resume": {}}]
+    ops = [{"run": {}}, {"message": "new words"}, {"person": {"call": "a", "approve": True}, "may_refuse": True}, {"resume": {}}]
     expect = {"status": "ok", "results": [{"call": "a", "error": "superseded"}], "model_saw": ["new words"]}
     holds(mode, tools={"s": tool(approval=True)}, model=[asks("a"), DONE], ops=ops, expect=expect)
     holds(mode, tools={"s": tool(approval=True)}, model=[asks("a"), DONE], ops=ops, expect={"raises": None})
     holds(mode, tools={"s": tool(approval=True)}, model=[asks("a"), DONE], ops=ops, expect={"raises": ["CannotDecide"]})
-    ops[2] = {"person": {"call": "a"}}
+    ops[2] = {"person": {"call": "a", "approve": True}}
     verdict = play(mode, tools={"s": tool(approval=True)}, model=[asks("a"), DONE], ops=ops)
     assert len(verdict.faults) == 1
     assert verdict.faults[0].startswith("ops/2: the library refused: CannotDecide: ")
@@ -320,7 +369,8 @@ def test_a_fresh_process_remembers_nothing_and_goes_on_where_the_script_stood(mo
     asked = {"calls": [{"id": "p", "tool": "gate", "args": {"q": "x"}}]}
     world = {"tools": {"s": tool(cache_ttl_s=99), "gate": tool(approval=True)}, "model": [asks("a", q="1"), asked, asks("b", q="1"), DONE]}
     for process, runs in (("fresh", 2), ("same", 1)):
-        ops = [{"run": {}}, {"save": "S"}, {"load": {"name": "S", "process": process}}, {"person": {"call": "p"}}, {"resume": {}}]
+        person = {"call": "p", "approve": True}
+        ops = [{"run": {}}, {"save": "S"}, {"load": {"name": "S", "process": process}}, {"person": person}, {"resume": {}}]
         holds(mode, **world, ops=ops, expect={"status": "ok", "tool_runs": {"s": runs, "gate": 1}, "model_turns": 4})
 
 
@@ -330,7 +380,7 @@ def test_one_text_loaded_twice_is_two_runs_that_each_get_their_own_next_turn(mod
         {"run": {}}, {"save": "S"},
         {"load": "S"}, {"person": {"call": "a", "approve": False}}, {"resume": {}, "expect": {"text": "done", "tool_runs": {"s": 0}}},
         {"resume": {}, "may_refuse": True},
-        {"load": "S"}, {"person": {"call": "a"}}, {"resume": {}, "expect": {"text": "done", "tool_runs": {"s": 1}}},
+        {"load": "S"}, {"person": {"call": "a", "approve": True}}, {"resume": {}, "expect": {"text": "done", "tool_runs": {"s": 1}}},
     ]  # fmt: skip
     holds(mode, tools={"s": tool(approval=True)}, model=[asks("a"), DONE], ops=ops)
 
@@ -379,7 +429,8 @@ def test_a_reader_who_leaves_cancels_the_run(mode: str) -> None:
 @both
 def test_a_second_driver_is_refused(mode: str) -> None:
     slow = {"tools": {"s": tool(does=[{"return": 1, "sleep_s": 1}])}, "model": [asks("a"), DONE]}
-    ops = [{"run": {"until": {"started": "a"}}}, {"together": [[{"resume": {}}], [{"person": {"call": "a"}, "may_refuse": True}]]}]
+    person = {"person": {"call": "a", "approve": True}, "may_refuse": True}
+    ops = [{"run": {"until": {"started": "a"}}}, {"together": [[{"resume": {}}], [person]]}]
     holds(mode, **slow, ops=ops, expect={"status": "ok", "tool_runs": {"s": 1}})
 
 
@@ -425,6 +476,49 @@ def test_what_is_refused_at_build_is_a_fault_unless_it_may_be(mode: str) -> None
     holds(mode, limits={"*": None}, model=[DONE], expect={"raises": ["TableError"], "tool_runs": {"s": 0}})
     bad = {"s": tool(secret=["nothing of that name"])}
     assert "ContractError" in play(mode, tools=bad, model=[DONE]).faults[0]
+
+
+@both
+def test_what_may_be_refused_says_that_it_was_and_why(mode: str) -> None:
+    verdict = play(mode, limits={"*": None}, model=[DONE], may_refuse=True, expect={"status": "ok", "model_turns": 0})
+    assert verdict.holds
+    assert verdict.refusals[0].startswith("refused: TableError: ")
+    assert verdict.refusals[1:] == ("not looked at, there is no run: status",)
+    assert "; refused: TableError: " in line(verdict)
+    ops = [{"run": {}}, {"resume": {}, "may_refuse": True}]
+    late = play(mode, model=[DONE], ops=ops, expect={"status": "ok"})
+    assert late.holds
+    assert late.refusals[0].startswith("ops/1: refused: CannotResume: ")
+    # The run that was refused something is there, and looked at.
+    assert not play(mode, model=[DONE], ops=ops, expect={"status": "failed"}).holds
+
+
+@both
+@pytest.mark.parametrize(
+    "document",
+    [
+        {"tools": {"s": tool(args={"q": {"type": "str", "requird": True}})}},
+        {"tools": {"s": tool(args={"q": {"type": "str", "foo": True}})}},
+        {"tools": {"s": tool()}, "allowed": {"gahter": ["s"]}},
+        {"tools": {"search": tool()}, "allowed": {"gather": ["serch"]}},
+        {"tools": {"search": tool()}, "limits": {"max_same_tool_calls": {"serch": 1}}},
+        {"tools": {"search": tool()}, "ops": [{"run": {"limits": {"max_same_tool_calls": {"serch": 1}}}}]},
+    ],
+)
+def test_a_typing_error_does_not_pass_for_a_refusal_that_may_be(mode: str, document: dict[str, Any]) -> None:
+    verdict = play(mode, model=[DONE], may_refuse=True, expect={"status": "ok"}, **document)
+    assert verdict.faults == ("status: expected ok, came None",)
+    assert "refused: " in verdict.refusals[0]
+    # Who expects nothing but that the library refuses it gets what was expected.
+    holds(mode, model=[DONE], may_refuse=True, expect={"model_turns": 0, "every_call_has_one_result": True}, **document)
+    assert "the library refused" in play(mode, model=[DONE], **document).faults[0]
+
+
+@both
+def test_a_resume_may_not_raise_the_limit_of_a_tool_that_is_not_there(mode: str) -> None:
+    ops = [{"run": {}}, {"resume": {"limits": {"max_same_tool_calls": {"serch": 9}}}}]
+    verdict = play(mode, tools={"search": tool()}, model=[DONE], ops=ops)
+    assert "there is no tool 'serch'; did you mean 'search'?" in verdict.faults[0]
 
 
 @both
@@ -543,7 +637,7 @@ def test_a_wait_is_cut_short_by_a_cancel(mode: str) -> None:
 
 @both
 def test_a_call_may_wait_for_a_person_first_and_a_client_then(mode: str) -> None:
-    person = [{"call": "a"}, {"call": "b", "approve": False}]
+    person = [{"call": "a", "approve": True}, {"call": "b", "approve": False}]
     client = [{"call": "a", "return": 5}, {"call": "b", "return": 6}]
     results = [{"call": "a", "value": 5}, {"call": "b", "error": "denied"}]
     tools = {"s": tool(where="client", approval=True)}

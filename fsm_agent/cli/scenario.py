@@ -44,11 +44,13 @@ def command(places: tuple[str, ...], mode: str | None, as_json: bool, with_edges
 
 def _run_all(places: tuple[str, ...], mode: str | None, as_json: bool, quiet: bool) -> tuple[int, int, int]:
     """How many held, ran, and could not be read; each has its line by then."""
+    from fsm_agent.core.short_text import short
     from fsm_agent.scenario.reading import ScenarioError, files_in, read_file
     from fsm_agent.scenario.runner import run_scenario
     from fsm_agent.scenario.telling import line, report
 
     held = ran = unread = 0
+    named: dict[str, Path] = {}
     for place in places:
         try:
             paths = files_in([place])
@@ -63,6 +65,8 @@ def _run_all(places: tuple[str, ...], mode: str | None, as_json: bool, quiet: bo
                 unread += 1
                 _unreadable(path, error, as_json)
                 continue
+            if named.setdefault(scenario.id, path).resolve() != path.resolve():
+                click.echo(f"warning: {named[scenario.id]} and {path} have the same id {short(scenario.id, 60)}", err=True)
             # A mode that is asked for is left out where the file is written for the other one.
             for one in scenario.modes if mode is None else [mode] if mode in scenario.modes else []:
                 verdict = run_scenario(scenario, one)

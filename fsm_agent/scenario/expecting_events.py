@@ -8,13 +8,9 @@ from typing import Any
 from fsm_agent.core.trace import TraceEvent
 from fsm_agent.scenario.came import Came
 from fsm_agent.scenario.matching import equal, figure_fits, figure_words, in_order, shown, word_or
+from fsm_agent.scenario.words import NAMED
 
 Looked = tuple[Any, list[str]]
-# The events that every reader of a run may rely on; others are looked at only where an expectation names them.
-NAMED = frozenset({
-    "run_started", "state_entered", "guard_closed", "decision", "call_admitted", "call_refused", "call_reused", "call_started",
-    "call_finished", "waiting", "paused", "resumed", "answer",
-})  # fmt: skip
 
 
 def _fits(pattern: str, event: TraceEvent) -> bool:

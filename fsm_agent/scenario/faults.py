@@ -27,13 +27,18 @@ def _deepest(error: Any) -> Any:
         fitting = [
             faults
             for faults in branches.values()
-            if not any(one.validator in ("type", "const", "enum", "required") and one.absolute_path == here for one in faults)
+            if not any(one.absolute_path == here and _is_other(one) for one in faults)
         ]
         if not fitting:
             return error
         faults = min(fitting, key=len)
         error = max(faults, key=lambda one: (len(one.absolute_path), one.validator == "additionalProperties"))
     return error
+
+
+def _is_other(error: Any) -> bool:
+    """Whether something of another kind is wanted, or one of alternatives that are all of another kind."""
+    return error.validator in ("type", "const", "enum", "required") or (bool(error.context) and _deepest(error) is error)
 
 
 def _words(error: Any) -> str:
@@ -44,9 +49,16 @@ def _words(error: Any) -> str:
         case "required":
             missing = [key for key in error.validator_value if key not in error.instance]
             return f"the key {missing[0]!r} is missing"
+        case "oneOf" if not any(one["required"] == ["run"] for one in error.validator_value):
+            return _one_of(error)
         case "oneOf":
             verbs = [verb for verb in _VERBS.split() if isinstance(error.instance, dict) and verb in error.instance]
             return f"a step has exactly one of {', '.join(_VERBS.split())}; this one has {', '.join(verbs) or 'none'}"
+        case "dependentRequired":
+            key, needed = next((key, one) for key, of in error.validator_value.items() for one in of if one not in error.instance)
+            return f"the key {key!r} says nothing without {needed!r}"
+        case "minProperties":
+            return "it is empty, and so it says nothing"
         case "not":
             return f"the keys {' and '.join(error.validator_value.get('required', ['?']))} exclude each other"
         case "enum":
@@ -56,9 +68,17 @@ def _words(error: Any) -> str:
         case "type":
             wanted = error.validator_value
             return f"expected {' or '.join([wanted] if isinstance(wanted, str) else wanted)}, got {got}"
+        case "anyOf" if all("required" in one for one in error.validator_value):
+            return f"one of {' and '.join(one['required'][0] for one in error.validator_value)} is missing"
         case "anyOf":
             return f"expected {_alternatives(error)}, got {got}"
     return short(error.message, 200)[1:-1]
+
+
+def _one_of(error: Any) -> str:
+    wanted = [one["required"][0] for one in error.validator_value]
+    has = [key for key in wanted if key in error.instance]
+    return f"it has exactly one of {', '.join(wanted)}; this one has {', '.join(has) or 'none'}"
 
 
 def _unknown_key(error: Any) -> str:

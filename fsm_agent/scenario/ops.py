@@ -93,12 +93,22 @@ class Player:
             waiting = {one.call_id: _ANSWERS.get(one.kind) for one in track.answer.pending}
             answers = {keys["call"]: (kind, keys) for kind, keys in reversed(people) if waiting.get(keys["call"]) == kind}
             if not answers:
+                self._unused(people, track)
                 return
             for call in waiting:
                 if call in answers:
                     people.remove(answers[call])
                     await self.do(current, *answers[call])
             await self.driving.drive(track, self._go_on(track), {})
+
+    def _unused(self, people: list[tuple[str, Keys]], track: Track) -> None:
+        """Tell of words about calls that the run never made, while it waits for a word about another."""
+        run = self._run(track)
+        known = [call.id for call in (*run.calls, *run.open_calls)]
+        for kind, keys in people:
+            if keys["call"] not in known and not self.world.keys.get("may_refuse"):
+                waiting = ", ".join(one.call_id for one in track.agent.pending(run))
+                self.world.violations.append(f"the {kind} entry for call {keys['call']} was never used; the run waits for {waiting}")
 
     # ---- running
 
@@ -107,7 +117,7 @@ class Player:
         keys, agent, file = keys or {}, self.host(), self.world.keys
         track = self.world.track(agent, keys)
         base = limits_of(file.get("limits", {}), base_limits(file))
-        limits = limits_of(keys["limits"], base) if "limits" in keys else None
+        limits = self.world.limits(keys["limits"], base) if "limits" in keys else None
         query = keys.get("query", file.get("query", "go"))
         track.run = agent.start(query, run_id=f"run-{next(self._numbers)}", scope=SCOPE, limits=limits)
         current.take(track)
@@ -126,7 +136,7 @@ class Player:
             run = self._run(track)
         track.since = track.told
         if (run.done or "limits" in keys) and not run.driven:
-            agent, raises = track.agent, raises_of(keys.get("limits", {}), run)
+            agent, raises = track.agent, raises_of(self.world.named(keys.get("limits", {})), run)
             go_on: Callable[[], Awaitable[Answer]] = partial(self.stage.resume, agent, run, raises)
         else:
             go_on = self._go_on(track)

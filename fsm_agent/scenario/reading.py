@@ -6,8 +6,9 @@ Everything that is wrong with a file is one line with the file and the place in 
 from __future__ import annotations
 
 import json
+import math
 import tomllib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -16,15 +17,19 @@ from typing import Any, NoReturn
 import attrs
 
 from fsm_agent.core.errors import BuildError
-from fsm_agent.core.known_names import mend
 from fsm_agent.core.schema_validator import library
 from fsm_agent.core.short_text import short
 from fsm_agent.core.table import Table
 from fsm_agent.scenario.faults import fault_of
+from fsm_agent.scenario.steps import steps
 from fsm_agent.scenario.values import BadValue, decoded
+from fsm_agent.scenario.words import wrong_word
 
 MODES = ("sync", "async")
 ENDINGS = (".json", ".toml")
+_DRIVES = ("run", "resume")
+# Folders of tools and of other people's packages, in which a file that ends in .json is no scenario.
+_NOT_OURS = frozenset({"__pycache__", "node_modules"})
 
 
 class ScenarioError(BuildError):
@@ -47,12 +52,13 @@ class Scenario:
 def files_in(places: Iterable[str | Path]) -> list[Path]:
     """The scenario files that are named or stand in named folders, however deep, sorted by path within each folder.
 
+    Hidden folders inside of a named one are left out, and those of packages and caches (``node_modules``, ``__pycache__``).
     Raises ScenarioError for a place that is not there and for a folder that holds none.
     """
     found: list[Path] = []
     for place in map(Path, places):
         if place.is_dir():
-            inside = sorted(path for path in place.rglob("*") if path.suffix in ENDINGS and path.is_file())
+            inside = sorted(path for path in place.rglob("*") if path.suffix in ENDINGS and _is_ours(path, place) and path.is_file())
             if not inside:
                 raise ScenarioError(f"{place}: the folder holds no scenario (*.json, *.toml)")
             found += inside
@@ -61,6 +67,10 @@ def files_in(places: Iterable[str | Path]) -> list[Path]:
         else:
             raise ScenarioError(f"{place}: there is no such file or folder")
     return found
+
+
+def _is_ours(path: Path, place: Path) -> bool:
+    return not any(folder.startswith(".") or folder in _NOT_OURS for folder in path.relative_to(place).parts[:-1])
 
 
 def read_file(path: str | Path) -> Scenario:
@@ -89,7 +99,7 @@ def scenario_of(document: Any, path: str | Path = "scenario") -> Scenario:
         raise ScenarioError(f"{path}: it nests too deep to be read") from None
     except _At as error:
         raise ScenarioError(f"{path}: {'/'.join(error.place) or 'the file'}: {error}") from None
-    if fault := _unknown_state(keys):
+    if fault := _not_finite(keys) or wrong_word(keys, machine_named(keys.get("machine", "agent"))):
         raise ScenarioError(f"{path}: {fault}")
     mode = keys.get("mode", list(MODES))
     modes = tuple(dict.fromkeys([mode] if isinstance(mode, str) else mode))
@@ -115,24 +125,14 @@ def _fault(document: Any) -> str:
     return fault_of(errors[0]) if errors else ""
 
 
-def _unknown_state(keys: dict[str, Any]) -> str:
-    """The first state that turns of a model are written for and that the machine does not have, with its place."""
-    states = [state.name for state in machine_named(keys.get("machine", "agent")).states]
-    for place, model in _models(keys, ""):
-        for state in model if isinstance(model, dict) else ():
-            if state not in states:
-                return f"{place}: the machine has no state {short(state, 60)}; {mend(state, states, 'it has')}"
+def _not_finite(keys: dict[str, Any]) -> str:
+    """The first limit that TOML wrote as ``nan`` or ``inf``, with its place."""
+    places = [("limits", keys), *((f"{at}/{verb}/limits", step.get(verb) or {}) for at, step in steps(keys.get("ops")) for verb in _DRIVES)]
+    for place, one in places:
+        for name, figure in one.get("limits", {}).items():
+            if isinstance(figure, float) and not math.isfinite(figure):
+                return f"{place}/{name}: {figure} is no limit; give a finite number, or leave the limit out"
     return ""
-
-
-def _models(step: dict[str, Any], place: str) -> Iterator[tuple[str, Any]]:
-    """The models of a file and of its steps, each with its place."""
-    if "model" in step:
-        yield f"{place}model", step["model"]
-    for n, one in enumerate(step.get("ops", ())):
-        yield from _models(one.get("run", {}), f"{place}ops/{n}/run/")
-        for m, steps in enumerate(one.get("together", ())):
-            yield from _models({"ops": steps}, f"{place}ops/{n}/together/{m}/")
 
 
 def machine_named(name: str) -> Table:

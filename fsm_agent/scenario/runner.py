@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import attrs
 
-from fsm_agent.core.errors import FsmAgentError
+from fsm_agent.core.errors import BuildError, FsmAgentError
 from fsm_agent.scenario.came import Came
 from fsm_agent.scenario.driving import NeverHeld, SavedOtherwise
-from fsm_agent.scenario.expecting import Outcome, always, check
+from fsm_agent.scenario.expecting import OF_A_RUN, Outcome, always, check
 from fsm_agent.scenario.matching import shown
 from fsm_agent.scenario.named_errors import names_of
 from fsm_agent.scenario.ops import Current, Player, StepFailed
@@ -30,12 +30,16 @@ _DRIVES = ("run", "resume")
 
 @attrs.frozen(kw_only=True)
 class Verdict:
-    """How one scenario went in one mode: every expectation, and every fault in words; it holds where there is none."""
+    """How one scenario went in one mode: every expectation, and every fault in words; it holds where there is none.
+
+    `refusals` are the library's own errors that the file allows for, and what was not looked at for their sake.
+    """
 
     scenario: Scenario
     mode: str
     outcomes: tuple[Outcome, ...]
     faults: tuple[str, ...]
+    refusals: tuple[str, ...] = ()
 
     @property
     def holds(self) -> bool:
@@ -62,7 +66,13 @@ def run_scenario(scenario: Scenario, mode: str) -> Verdict:
         showing.faults.append(f"the scenario broke off: {type(error).__name__}: {shown(str(error), 300)}")
     # What generators and coroutines leave behind says so now, and not in the middle of the next scenario.
     gc.collect()
-    return Verdict(scenario=scenario, mode=mode, outcomes=tuple(showing.outcomes), faults=tuple(dict.fromkeys(showing.faults)))
+    return Verdict(
+        scenario=scenario,
+        mode=mode,
+        outcomes=tuple(showing.outcomes),
+        faults=tuple(dict.fromkeys(showing.faults)),
+        refusals=tuple(dict.fromkeys(showing.refusals)),
+    )
 
 
 class _Showing:
@@ -73,8 +83,10 @@ class _Showing:
         self.player = Player(world)
         self.outcomes: list[Outcome] = []
         self.faults: list[str] = []
+        self.refusals: list[str] = []
         self.escaped: BaseException | None = None
-        self.over = self.refused = False
+        self.refused: FsmAgentError | None = None
+        self.over = False
 
     async def whole(self) -> None:
         """Play everything and look at what must hold at the end."""
@@ -114,11 +126,11 @@ class _Showing:
             faults += always(came)
         if place:
             nothing_new = raised is not None and current.track is before and before is None
-            outcomes = check(step.get("expect", {}), came, totals_only=nothing_new)
+            outcomes = check(step.get("expect", {}), came, self._left_out(raised, step, place) if nothing_new else ())
             self.outcomes += [attrs.evolve(one, key=f"{place}/{one.key}") for one in outcomes]
             faults += [fault for outcome in outcomes for fault in outcome.faults]
             faults = [f"{place}: {fault}" for fault in faults]
-        self._note(raised, step)
+        self._note(raised, step, place)
         self.faults += faults
         self.over = self.over or bool(faults)
 
@@ -127,21 +139,36 @@ class _Showing:
             return []
         if isinstance(raised, _WRONG):
             return [str(raised)]
-        may_refuse = step.get("may_refuse") or self.keys.get("may_refuse")
-        expected = "raises" in step.get("expect", {}) or self._accepts(raised)
-        if expected or (may_refuse and isinstance(raised, FsmAgentError)):
+        if "raises" in step.get("expect", {}) or self._accepts(raised) or self._may_be(raised, step):
             return []
         what = "the library refused" if isinstance(raised, FsmAgentError) else "this escaped"
-        return [f"{what}: {type(raised).__name__}: {shown(str(raised), 300)}"]
+        return [f"{what}: {_said(raised)}"]
 
-    def _note(self, raised: BaseException | None, step: Mapping[str, Any]) -> None:
+    def _may_be(self, raised: BaseException, step: Mapping[str, Any]) -> bool:
+        return isinstance(raised, FsmAgentError) and bool(step.get("may_refuse") or self.keys.get("may_refuse"))
+
+    def _note(self, raised: BaseException | None, step: Mapping[str, Any], place: str) -> None:
         """Keep what escaped for the end, unless the step itself expects it or the library may refuse there."""
         if raised is None or "raises" in step.get("expect", {}):
             return
-        self.refused = self.refused or isinstance(raised, FsmAgentError)
-        may_refuse = step.get("may_refuse") or self.keys.get("may_refuse")
-        if self._accepts(raised) or not (may_refuse and isinstance(raised, FsmAgentError)):
+        if isinstance(raised, FsmAgentError):
+            self.refused = self.refused or raised
+        if self._accepts(raised) or not self._may_be(raised, step):
             self.escaped = raised
+        else:
+            self.refusals.append(f"{place}{': ' if place else ''}refused: {_said(raised)}")
+
+    def _left_out(self, refusal: BaseException | None, step: Mapping[str, Any], place: str) -> Collection[str]:
+        """What is not looked at where no run was begun: what is said of runs, but not where the file has a typing error."""
+        expect = step.get("expect", {})
+        if refusal is None:
+            return ()
+        if _is_mistyped(refusal) and "raises" not in expect:
+            # The file is at fault; only that each call of none has its result is true all the same.
+            return ("every_call_has_one_result",)
+        if left := [key for key in expect if key in OF_A_RUN]:
+            self.refusals.append(f"{place}{': ' if place else ''}not looked at, there is no run: {', '.join(left)}")
+        return OF_A_RUN
 
     def _accepts(self, raised: BaseException) -> bool:
         wanted = self.keys.get("expect", {}).get("raises")
@@ -163,7 +190,7 @@ class _Showing:
 
     def _end(self, current: Current) -> None:
         came = Came(world=self.world, track=current.track, raised=self.escaped)
-        outcomes = check(self.keys.get("expect", {}), came, totals_only=self.refused and current.track is None)
+        outcomes = check(self.keys.get("expect", {}), came, self._left_out(self.refused, self.keys, "") if current.track is None else ())
         self.outcomes += outcomes
         self.faults += [fault for outcome in outcomes for fault in outcome.faults]
         if not self._accepts_ended_script():
@@ -173,6 +200,15 @@ class _Showing:
         """Whether the file itself expects that its model's script ends too early."""
         wanted = self.keys.get("expect", {}).get("stop_reason")
         return "model_error" in (wanted if isinstance(wanted, list) else [wanted])
+
+
+def _said(error: BaseException) -> str:
+    return f"{type(error).__name__}: {shown(str(error), 300)}"
+
+
+def _is_mistyped(error: BaseException) -> bool:
+    """Whether what the library refused to build names something that nobody has, which it then says in one of two ways."""
+    return isinstance(error, BuildError) and ("did you mean" in str(error) or "is unknown" in str(error))
 
 
 def _is_of_the_scenario(error: BaseException) -> bool:

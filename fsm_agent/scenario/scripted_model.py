@@ -20,6 +20,7 @@ from fsm_agent.scenario.values import filled
 
 # A run that asks so often will never end.
 MOST_REQUESTS = 10_000
+_KINDS: Mapping[type[Exception], FailureKind] = {TimeoutError: FailureKind.TIMEOUT, ConnectionError: FailureKind.CONNECTION}
 
 
 class ScriptedModel:
@@ -86,9 +87,15 @@ class ScriptedModel:
 
 def _failure(turn: Mapping[str, Any], names: Mapping[str, Any]) -> BaseException:
     name, message = turn["raise"], filled(turn.get("message", ""), names)
+    retry_after_s = turn.get("retry_after_s")
     if name in set(FailureKind):
-        return ModelFailed(name, message, turn.get("retry_after_s"))
-    return exception_named(name, message)
+        return ModelFailed(name, message, retry_after_s)
+    error = exception_named(name, message)
+    if retry_after_s is None or not isinstance(error, Exception):
+        return error
+    # A provider's file would have read its header the same way: whoever says when to ask again is asked again then.
+    kind = next((kind for known, kind in _KINDS.items() if isinstance(error, known)), FailureKind.RATE_LIMITED)
+    return ModelFailed(kind, f"{name}: {message}" if message else name, retry_after_s)
 
 
 def _read(turn: Mapping[str, Any], raw: Any) -> Decision:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from typing import Any
 
+from fsm_agent.core.known_names import mend
 from fsm_agent.core.plain import plain_copy
 from fsm_agent.core.results import TRANSIENT
 from fsm_agent.core.tools import BreakerPolicy, Outcome, Retry, Tool
@@ -16,9 +17,9 @@ from fsm_agent.host.tool_forms import arguments_form, result_form
 from fsm_agent.scenario.named_errors import exception_named
 from fsm_agent.scenario.script import REPEAT_LAST, ScriptEnded, step_of
 from fsm_agent.scenario.surroundings import Surroundings
-from fsm_agent.scenario.values import filled
+from fsm_agent.scenario.values import arguments_in, filled
 
-# No argument has this name, so it is no argument of any contract.
+# Hardly an argument has this name; where one does, the name gets longer.
 CONTEXT = "the call's own context"
 _SAID: ContextVar[Verdict | None] = ContextVar("_SAID", default=None)
 _AS_DECLARED = (
@@ -37,6 +38,8 @@ class ScriptedTool:
         self.runs = self.active = self.most_active = self.asked = 0
         self.seen: list[dict[str, Any]] = []
         self.result_schema: Any = None
+        self.context_name, self.declared = CONTEXT, frozenset[str]()
+        self.asked_for = [arguments_in(step) for step in self.steps]
         self._lock = threading.Lock()
 
     def tool(self) -> Tool:
@@ -55,18 +58,22 @@ class ScriptedTool:
         approval = keys.get("approval", False)
         returns = result_form(keys.get("returns"), self.name, empty_ok=bool(keys.get("empty_ok", False)))
         self.result_schema = returns.json_schema() if returns is not None else None
+        args = arguments_form(keys.get("args"), self.name)
+        self.declared = frozenset(args.json_schema().get("properties", ())) if args is not None else frozenset()
+        while self.context_name in self.declared:
+            self.context_name += "."
         return Tool(
             name=self.name,
             fn=self._abody if self.world.asynchronous else self._body,
-            args=arguments_form(keys.get("args"), self.name),
+            args=args,
             returns=returns,
             classify=_classify if any(map(_is_classified, self.steps)) else None,
-            context_parameter=CONTEXT,
+            context_parameter=self.context_name,
             approval=self._approval if isinstance(approval, list) else approval,
             **declared,
         )
 
-    def _approval(self, **args: Any) -> Any:
+    def _approval(self, /, **args: Any) -> Any:
         answers = self.keys["approval"]
         with self._lock:
             answer = answers[min(self.asked, len(answers) - 1)]
@@ -78,7 +85,7 @@ class ScriptedTool:
     # ---- bodies
 
     def _body(self, /, **args: Any) -> Any:
-        context = args.pop(CONTEXT, None)
+        context = args.pop(self.context_name, None)
         step, names = self._begin(args)
         try:
             self.world.hold(self.name, context)
@@ -89,7 +96,7 @@ class ScriptedTool:
             self._leave()
 
     async def _abody(self, /, **args: Any) -> Any:
-        context = args.pop(CONTEXT, None)
+        context = args.pop(self.context_name, None)
         step, names = self._begin(args)
         try:
             await self.world.ahold(self.name, context)
@@ -114,7 +121,17 @@ class ScriptedTool:
             what = f"the body of {self.name} ran {number} times and its script has {len(self.steps)} steps"
             self.world.violations.append(what)
             raise ScriptEnded(what)
+        if step is not None:
+            self._look_for(self.asked_for[step.place], args)
         return (step.value if step is not None else {}), {"n": number, "args": args}
+
+    def _look_for(self, asked_for: frozenset[str], args: Mapping[str, Any]) -> None:
+        """Tell of arguments that a step asks for and that neither the call nor the contract has."""
+        known = sorted({*args, *self.declared})
+        for name in sorted(asked_for.difference(known)):
+            what = f"tools/{self.name}/does: the call has no argument {name!r}; {mend(name, known, 'it has')}"
+            if what not in self.world.violations:
+                self.world.violations.append(what)
 
     def _end(self, step: Mapping[str, Any], names: Mapping[str, Any]) -> Any:
         message = filled(step.get("message", ""), names)

@@ -18,7 +18,7 @@ _FIGURES = frozenset({"model_turns", "verifier_runs", "waited_s"})
 def line(verdict: Verdict) -> str:
     """One line: whether the scenario holds, its name and mode, what was expected and what came."""
     word = "ok  " if verdict.holds else "FAIL"
-    said = _held(verdict) if verdict.holds else "; ".join(verdict.faults)
+    said = "; ".join([*([_held(verdict)] if verdict.holds else verdict.faults), *verdict.refusals])
     return cut(printable(" ".join(f"{word} {verdict.scenario.id} [{verdict.mode}] {said}".split())), _LONGEST)
 
 
@@ -43,6 +43,7 @@ def report(verdict: Verdict) -> str:
         "expected": {one.key: _plain(one.wanted) for one in verdict.outcomes},
         "came": {one.key: _plain(one.came) for one in verdict.outcomes},
         "faults": list(verdict.faults),
+        "refusals": list(verdict.refusals),
     }
     return json.dumps(came, ensure_ascii=True)
 

@@ -19,6 +19,7 @@ SPECIAL = ("$float", "$int", "$bytes", "$set", "$object", "$repeat")
 _NEAR = 0.7
 _LONGEST = 10_000_000
 _MOST_BITS = 4_000_000
+_ARGUMENT = re.compile(r"\$\{\s*args\.([^{}.]*)[^{}]*\}")
 _TEMPLATE = re.compile(r"\$\{([^{}]*)\}")
 
 
@@ -67,6 +68,9 @@ def decoded(value: Any, *, in_body: bool = False) -> Any:
             return _special(key, inner, in_body)
         if len(key) > 4 and key.startswith("$") and (near := difflib.get_close_matches(key, (*SPECIAL, "$arg"), 1, _NEAR)):
             raise BadValue(f"unknown key {key!r}; did you mean {near[0]!r}?")
+    elif beside := next((key for key in (*SPECIAL, "$arg") if key in value and not isinstance(value[key], dict)), None):
+        # ``{"$set": {...}, "$inc": {...}}`` is what databases take, and no value of ours.
+        raise BadValue(f"{beside!r} stands alone in its object; beside it there is {next(key for key in value if key != beside)!r}")
     return {key: decoded(one, in_body=in_body) for key, one in value.items()}
 
 
@@ -188,6 +192,21 @@ def filled(value: Any, names: Mapping[str, Any], wants: Any = None) -> Any:
 
 
 _MISSING = object()
+
+
+def arguments_in(value: Any) -> frozenset[str]:
+    """The names of the arguments that a body's values ask for, as ``${args.x}`` or ``{"$arg": "x"}``."""
+    if isinstance(value, Arg):
+        return frozenset({value.name})
+    if isinstance(value, str):
+        return frozenset(found[1].strip() for found in _ARGUMENT.finditer(value))
+    if isinstance(value, Mapping):
+        return arguments_in([*value, *value.values()])
+    if isinstance(value, list | set):
+        return frozenset().union(*map(arguments_in, value))
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return arguments_in(vars(value))
+    return frozenset()
 
 
 def _look_up(path: str, names: Mapping[str, Any]) -> Any:

@@ -9,7 +9,8 @@ import attrs
 
 from fsm_agent.agent import Agent
 from fsm_agent.core.effects import Judge
-from fsm_agent.core.errors import BuildError
+from fsm_agent.core.errors import BuildError, LimitsError
+from fsm_agent.core.known_names import mend
 from fsm_agent.core.limits import Limits
 from fsm_agent.core.plain import plain_copy
 from fsm_agent.core.strategies import LoopState, Strategy, max_iterations, until_finish_reason
@@ -55,7 +56,7 @@ class World:
         return Agent(
             tools,
             self.model,
-            limits=limits_of(keys.get("limits", {}), base_limits(keys)),
+            limits=self.limits(keys.get("limits", {}), base_limits(keys)),
             machine=machine_named(keys.get("machine", "agent")),
             allowed=keys.get("allowed"),
             policy=Policy(on_finish=keys.get("on_finish", {}), **duplicates),
@@ -66,6 +67,18 @@ class World:
             clock=self.stage.clock,
             strategy=[self._strategy(one) for one in keys.get("strategy", ())],
         )
+
+    def limits(self, named: Mapping[str, Any], base: Limits) -> Limits:
+        """The limits that a file names, on those they stand on; raises LimitsError for a tool that is not there."""
+        return limits_of(self.named(named), base)
+
+    def named(self, limits: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Limits as they are written; raises LimitsError where one is for a tool that is not there."""
+        by_tool = limits.get("max_same_tool_calls")
+        for tool in by_tool if isinstance(by_tool, Mapping) else ():
+            if tool not in self.tools:
+                raise LimitsError(f"Limits.max_same_tool_calls: there is no tool {tool!r}; {mend(tool, self.tools)}")
+        return limits
 
     def track(self, agent: Agent, keys: Mapping[str, Any]) -> Track:
         """A new run's track, with its own script where `keys` has one, else the file's."""
