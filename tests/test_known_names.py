@@ -100,7 +100,7 @@ MODELS: dict[str, tuple[dict[str, Any], str]] = {
     "of a step": ({"ops": [{"run": {"model": {"x": []}}}]}, "ops/0/run/model: the machine has no state 'x'"),
     "of a step beside others": (
         {"ops": [{"together": [[{"run": {}}], [{"run": {"model": {"x": []}}}]]}]},
-        "ops/0/together/1/ops/0/run/model: the machine has no state 'x'",
+        "ops/0/together/1/0/run/model: the machine has no state 'x'",
     ),
 }  # fmt: skip
 
