@@ -318,3 +318,9 @@ def test_a_name_that_is_no_proper_unicode_still_has_a_hash() -> None:
 
 def test_a_table_is_shown_in_one_short_line() -> None:
     assert repr(NAIVE) == "<Table 'naive desk': 4 states, 8 rows>"
+
+
+@pytest.mark.parametrize("allowed", [5, "gather", ["gather"], None])
+def test_what_is_no_mapping_of_states_allows_nothing(allowed: Any) -> None:
+    with pytest.raises(TableError, match="give a mapping of states to lists of tools"):
+        AGENT.allowing(allowed)
