@@ -484,7 +484,9 @@ def test_what_may_be_refused_says_that_it_was_and_why(mode: str) -> None:
     assert verdict.holds
     assert verdict.refusals[0].startswith("refused: TableError: ")
     assert verdict.refusals[1:] == ("not looked at, there is no run: status",)
-    assert "; refused: TableError: " in line(verdict)
+    assert "model_turns 0; refused: TableError: " in line(verdict)
+    unbounded = play(mode, limits={"*": None}, model=[DONE], may_refuse=True)
+    assert line(unbounded).startswith(f"ok {unbounded.scenario.id} [{mode}] refused: TableError: ")
     ops = [{"run": {}}, {"resume": {}, "may_refuse": True}]
     late = play(mode, model=[DONE], ops=ops, expect={"status": "ok"})
     assert late.holds

@@ -18,7 +18,9 @@ _FIGURES = frozenset({"model_turns", "verifier_runs", "waited_s"})
 def line(verdict: Verdict) -> str:
     """One line: whether the scenario holds, its name and mode, what was expected and what came."""
     word = "ok  " if verdict.holds else "FAIL"
-    said = "; ".join([*([_held(verdict)] if verdict.holds else verdict.faults), *verdict.refusals])
+    # Of a run that was refused before it began, and of which nothing else is expected, it is not said that it ended.
+    held = [_held(verdict)] if verdict.outcomes or not verdict.refusals else []
+    said = "; ".join([*(held if verdict.holds else verdict.faults), *verdict.refusals])
     return cut(printable(" ".join(f"{word} {verdict.scenario.id} [{verdict.mode}] {said}".split())), _LONGEST)
 
 
