@@ -601,6 +601,11 @@ def test_scripts_come_round() -> None:
     assert places("repeat-last", []) == [None] * 5
 
 
+def test_a_turn_that_comes_without_end_is_written_out_as_far_as_a_run_comes() -> None:
+    script = Script.of([{"final": "a", "times": 10**15}, {"final": "b"}], "fail", None)
+    assert [script.next("") for _ in range(2)] == [({"final": "a", "times": 10**15}, n) for n in range(2)]
+
+
 def test_a_script_goes_on_from_where_it_was_saved() -> None:
     script = Script.of([{"final": "a"}, {"final": "b"}, {"final": "c"}], "fail", None)
     script.next("gather")

@@ -13,6 +13,8 @@ from fsm_agent.scenario.values import filled
 FAIL, REPEAT_LAST, REPEAT_ALL = "fail", "repeat-last", "repeat-all"
 # What holds for a model where nothing is written: the last turn again, but a model that failed is not made to fail for ever.
 GO_ON = ""
+# A run that asks so often will never end.
+MOST_REQUESTS = 10_000
 
 
 class ScriptEnded(AssertionError):
@@ -41,8 +43,8 @@ def step_of(steps: Sequence[Any], number: int, then: str) -> Step | None:
 
 
 def spread(turns: Sequence[Mapping[str, Any]]) -> list[tuple[Mapping[str, Any], int]]:
-    """Turns with those that come several `times` written out, each with how often it came before."""
-    return [(turn, n) for turn in turns for n in range(int(turn.get("times", 1)))]
+    """Turns with those that come several `times` written out as far as any run comes, each with how often it came before."""
+    return [(turn, n) for turn in turns for n in range(min(int(turn.get("times", 1)), MOST_REQUESTS))]
 
 
 @attrs.define(eq=False)

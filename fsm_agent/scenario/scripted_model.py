@@ -13,13 +13,11 @@ from fsm_agent.core.plain import dumps
 from fsm_agent.core.values import Decision
 from fsm_agent.host.model import FailureKind, MalformedDecision, ModelFailed, ModelRequest
 from fsm_agent.scenario.named_errors import exception_named
-from fsm_agent.scenario.script import ScriptEnded, decision_of, finish_of, usage_of
+from fsm_agent.scenario.script import MOST_REQUESTS, ScriptEnded, decision_of, finish_of, usage_of
 from fsm_agent.scenario.surroundings import Surroundings
 from fsm_agent.scenario.track import DRIVEN, Seen, Track
 from fsm_agent.scenario.values import filled
 
-# A run that asks so often will never end.
-MOST_REQUESTS = 10_000
 _KINDS: Mapping[type[Exception], FailureKind] = {TimeoutError: FailureKind.TIMEOUT, ConnectionError: FailureKind.CONNECTION}
 
 
