@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import gc
 import os
-from collections.abc import Generator
+import threading
+from collections.abc import Generator, Iterator
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -32,6 +33,14 @@ def pytest_collection_finish() -> None:
 @pytest.fixture(autouse=True, scope="module")
 def _what_is_left_of_earlier_modules_is_not_looked_through_again() -> None:
     gc.freeze()
+
+
+@pytest.fixture
+def gate() -> Iterator[threading.Event]:
+    """What must not end yet waits for it; opened at the end, so that no thread stays behind."""
+    event = threading.Event()
+    yield event
+    event.set()
 
 
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:

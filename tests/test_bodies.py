@@ -7,7 +7,7 @@ import contextvars
 import functools
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any
 
@@ -25,14 +25,6 @@ from fsm_agent.scenario.virtual_clock import VirtualClock
 NAME: contextvars.ContextVar[str] = contextvars.ContextVar("NAME", default="nobody")
 SOON = 0.15
 LONG = 20.0
-
-
-@pytest.fixture
-def gate() -> Iterator[threading.Event]:
-    """What bodies that must not end yet wait for; opened at the end, so that no thread stays behind."""
-    event = threading.Event()
-    yield event
-    event.set()
 
 
 def job(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -30,14 +30,6 @@ def off(**named: Any) -> Limits:
 
 
 FREE = off(max_turns=20)
-
-
-@pytest.fixture
-def gate() -> Iterator[threading.Event]:
-    """What bodies that must not end yet wait for; opened at the end, so that no thread stays behind."""
-    event = threading.Event()
-    yield event
-    event.set()
 
 
 def tool(name: str, fn: Callable[..., Any], **fields: Any) -> Tool:

@@ -6,7 +6,7 @@ import asyncio
 import contextvars
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import attrs
@@ -26,14 +26,6 @@ LONG = 20.0
 SOON = Limits.off(max_steps=50, max_turns=9, deadline_s=0.04, reserve_s=0.01)
 LATER = attrs.evolve(SOON, deadline_s=LONG)
 FREE = Limits.off(max_steps=50, max_turns=9)
-
-
-@pytest.fixture
-def gate() -> Iterator[threading.Event]:
-    """What those who hang wait for; opened at the end, so that no thread stays behind."""
-    event = threading.Event()
-    yield event
-    event.set()
 
 
 def sync(agent: Agent, run: Run) -> Answer:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -21,14 +21,6 @@ from fsm_agent.host.interrupt import Interrupt, Interrupted
 
 FREE = Limits.off(max_steps=500, max_turns=20)
 LONG = 20.0
-
-
-@pytest.fixture
-def gate() -> Iterator[threading.Event]:
-    """What must not end yet waits for it; opened at the end, so that no thread stays behind."""
-    event = threading.Event()
-    yield event
-    event.set()
 
 
 def one_tool(fn: Callable[..., Any], **fields: Any) -> list[Tool]:

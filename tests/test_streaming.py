@@ -132,13 +132,6 @@ def _nothing_stays_behind(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     assert unraisable == []
 
 
-@pytest.fixture
-def gate() -> Iterator[threading.Event]:
-    event = threading.Event()
-    yield event
-    event.set()
-
-
 # -- the same events, the whole of them ------------------------------------------------------------------------------
 
 

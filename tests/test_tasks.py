@@ -7,7 +7,7 @@ import contextvars
 import functools
 import gc
 import threading
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
@@ -23,14 +23,6 @@ from fsm_agent.scenario.virtual_loop import VirtualLoop, run_virtually
 NAME: contextvars.ContextVar[str] = contextvars.ContextVar("NAME", default="nobody")
 SOON = 0.15
 LONG = 20.0
-
-
-@pytest.fixture
-def gate() -> Iterator[threading.Event]:
-    """What threads that must not end yet wait for; opened at the end, so that none stays behind."""
-    event = threading.Event()
-    yield event
-    event.set()
 
 
 def job(

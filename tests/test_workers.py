@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
 from queue import SimpleQueue
 from typing import Any
 
@@ -13,13 +12,6 @@ import pytest
 from fsm_agent.host.workers import HELD_UP_S, Job, Workers
 
 LONG = 20.0
-
-
-@pytest.fixture
-def gate() -> Iterator[threading.Event]:
-    event = threading.Event()
-    yield event
-    event.set()
 
 
 class Asked:
