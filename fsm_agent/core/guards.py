@@ -31,6 +31,11 @@ class Guard(Protocol):
     def __call__(self, run: Run) -> bool: ...
 
 
+def is_guard(value: Any) -> bool:
+    """True for what can be asked about a run and has a name; a class of guards is none."""
+    return not isinstance(value, type) and callable(value) and isinstance(getattr(value, "name", None), str)
+
+
 def _word(value: str) -> str:
     if not isinstance(value, str) or not value:
         raise TableError(f"{short(value, 60)} names no guard, counter or limit; give a non-empty text")
@@ -56,7 +61,7 @@ def _test(_: object, __: object, value: Any) -> None:
 def _parts(guards: Any) -> tuple[Guard, ...]:
     found = tuple(guards) if isinstance(guards, Iterable) and not isinstance(guards, str) else (guards,)
     for guard in found:
-        if isinstance(guard, type) or not (callable(guard) and isinstance(getattr(guard, "name", None), str)):
+        if not is_guard(guard):
             raise TableError(f"AllOf(guards=) has {short(guard, 60)}, which is no guard; give Opaque(name, function)")
     return found
 

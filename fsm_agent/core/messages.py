@@ -11,7 +11,7 @@ import attrs
 
 from fsm_agent.core.errors import BuildError
 from fsm_agent.core.making import maker
-from fsm_agent.core.values import ToolCall
+from fsm_agent.core.values import ToolCall, told
 
 
 class Role(StrEnum):
@@ -29,8 +29,7 @@ def _role(role: Role | str) -> Role:
     try:
         return Role(role)
     except ValueError:
-        what = repr(role)[:60] if isinstance(role, str | None) else f"an instance of {type(role).__name__}"
-        raise BuildError(f"Message(role=) is {what}; it may be {', '.join(Role)}") from None
+        raise BuildError(f"Message(role=) is {told(role)}; it may be {', '.join(Role)}") from None
 
 
 # Made at every turn, and frozen records without slots are made three times as fast.

@@ -78,6 +78,7 @@ class Setup:
     mends: bool = attrs.field(init=False)
     observers: dict[tuple[str, str], Observer] = attrs.field(init=False)
     hash: str = attrs.field(init=False)
+    # One tuple for each state and outcome, which all runs that came that way keep, since of many runs each would cost its own.
     ways: dict[tuple[str, str], tuple[str, str]] = attrs.field(init=False, factory=dict)
     _bounded: dict[int, Limits] = attrs.field(init=False, factory=dict)
 

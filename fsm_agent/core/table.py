@@ -15,7 +15,7 @@ from typing import Any
 import attrs
 
 from fsm_agent.core.errors import TableError
-from fsm_agent.core.guards import Guard, spendings
+from fsm_agent.core.guards import Guard, is_guard, spendings
 from fsm_agent.core.known_names import mend
 from fsm_agent.core.limits import Limits
 from fsm_agent.core.plain import short
@@ -153,7 +153,7 @@ class State:
 def _guards(guards: Iterable[Guard]) -> tuple[Guard, ...]:
     found = _listed(guards, "guards of a row")
     for guard in found:
-        if isinstance(guard, type) or not (callable(guard) and isinstance(getattr(guard, "name", None), str)):
+        if not is_guard(guard):
             raise TableError(f"{short(guard, 60)} is no guard; give Opaque(name, function)")
     return found
 

@@ -104,7 +104,7 @@ def _result_class(value: ResultClass | str) -> ResultClass:
     try:
         return ResultClass(value)
     except ValueError:
-        raise BuildError(f"Verdict(result_class=) is {_told(value)}; it may be {', '.join(ResultClass)}") from None
+        raise BuildError(f"Verdict(result_class=) is {told(value)}; it may be {', '.join(ResultClass)}") from None
 
 
 @attrs.frozen(kw_only=True)
@@ -168,7 +168,8 @@ class Judgement:
     next_action: ToolCall | None = None
 
 
-def _told(value: object) -> str:
+def told(value: object) -> str:
+    """A value in few words for an error: a plain one as it is written, any other by its type; nothing of it is called."""
     kind = type(value)
     plain = kind in (str, float, bool, type(None)) or (isinstance(value, int) and kind is int and value.bit_length() <= 100)
     return repr(value)[:40] if plain else f"an instance of {kind.__name__}"
@@ -180,7 +181,7 @@ _FINISHES = ("length", "content_filter", "refusal", "empty")
 
 def _duplicates(_: object, __: object, value: object) -> None:
     if not isinstance(value, str) or value not in _DUPLICATES:
-        raise BuildError(f"Policy.duplicates is {_told(value)}; it may be {', '.join(_DUPLICATES)}")
+        raise BuildError(f"Policy.duplicates is {told(value)}; it may be {', '.join(_DUPLICATES)}")
 
 
 def _on_finish(_: object, __: object, value: object) -> None:
@@ -189,28 +190,28 @@ def _on_finish(_: object, __: object, value: object) -> None:
     for finish, what in value.items():
         if not (isinstance(finish, str) and finish in _FINISHES and isinstance(what, str) and what in ("end", "continue")):
             raise BuildError(
-                f"Policy.on_finish has {_told(finish)}: {_told(what)}; it maps {', '.join(_FINISHES)} to 'end' or 'continue'"
+                f"Policy.on_finish has {told(finish)}: {told(what)}; it maps {', '.join(_FINISHES)} to 'end' or 'continue'"
             )
 
 
 def _on_denied(_: object, __: object, value: object) -> None:
     if not isinstance(value, str) or value not in ("continue", "stop"):
-        raise BuildError(f"Policy.on_denied is {_told(value)}; it may be 'continue' or 'stop'")
+        raise BuildError(f"Policy.on_denied is {told(value)}; it may be 'continue' or 'stop'")
 
 
 def _flag(_: object, attribute: Any, value: object) -> None:
     if not isinstance(value, bool):
-        raise BuildError(f"Policy.{attribute.name} is {_told(value)}; give True or False")
+        raise BuildError(f"Policy.{attribute.name} is {told(value)}; give True or False")
 
 
 def _attempts(_: object, attribute: Any, value: object) -> None:
     if type(value) is not int or value < 1:
-        raise BuildError(f"Policy.{attribute.name} is {_told(value)}; give a whole number from 1")
+        raise BuildError(f"Policy.{attribute.name} is {told(value)}; give a whole number from 1")
 
 
 def _seconds(_: object, attribute: Any, value: object) -> None:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < float("inf"):
-        raise BuildError(f"Policy.{attribute.name} is {_told(value)}; give seconds from 0")
+        raise BuildError(f"Policy.{attribute.name} is {told(value)}; give seconds from 0")
 
 
 def _maybe_seconds(_: object, attribute: Any, value: object) -> None:
