@@ -71,7 +71,7 @@ def hanging(what: str, gate: threading.Event) -> Agent:
     if what == "model":
         return Agent(tools, Model(wait), limits=SOON)
     if what == "closer":
-        return Agent(tools, lambda ask: ToolCall("look"), close=wait, limits=attrs.evolve(SOON, max_tool_calls=1))
+        return Agent(tools, lambda ask: ToolCall("look"), close=wait, limits=attrs.evolve(SOON, max_tool_calls=1, deadline_s=0.3))
     return Agent(tools, lambda ask: "seen", verify=wait if what == "verifier" else Model(wait), limits=SOON)
 
 

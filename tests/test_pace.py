@@ -130,13 +130,13 @@ class Speaks:
 
 
 def test_a_reader_that_is_slow_over_pieces_does_not_use_up_the_time_for_the_reply() -> None:
-    agent = Agent([], Speaks(), limits=Limits.off(max_steps=50, max_turns=5, deadline_s=0.1, reserve_s=0.02))
+    agent = Agent([], Speaks(), limits=Limits.off(max_steps=50, max_turns=5, deadline_s=0.3, reserve_s=0.0))
     run = agent.start("go")
     for event in agent.stream(run):
         if isinstance(event, TextDelta):
-            time.sleep(0.05)
+            time.sleep(0.12)
     assert agent.answer(run).text == "abc"
-    assert run.spent_s < 0.08
+    assert run.spent_s < 0.3
 
 
 def test_a_model_that_hangs_behind_a_slow_reader_is_given_up_all_the_same() -> None:
@@ -168,13 +168,13 @@ def test_bodies_beside_each_other_do_not_lose_the_time_of_a_slow_reader() -> Non
     agent = Agent(
         [look],
         lambda ask: "done" if ask.run.turns else [ToolCall("look", {"n": 1}), ToolCall("look", {"n": 0})],
-        limits=Limits.off(max_steps=50, max_turns=5, deadline_s=0.1, reserve_s=0.0),
+        limits=Limits.off(max_steps=50, max_turns=5, deadline_s=0.3, reserve_s=0.0),
     )
     agent = Agent([agent.engine.setup.box.get("look")], agent.driver.decide, limits=agent.engine.setup.limits)
     run = agent.start("go")
     for event in agent.stream(run):
         if isinstance(event, TraceEvent) and event.kind == "call_finished" and not gate.is_set():
-            time.sleep(0.12)
+            time.sleep(0.35)
             threading.Timer(0.005, gate.set).start()
     assert [call.value for call in run.calls] == [1, 0]
     assert agent.answer(run).text == "done"
@@ -195,7 +195,7 @@ class Taking:
 
     def take(self, piece: str) -> None:
         self.text += piece
-        time.sleep(0.03)
+        time.sleep(0.1)
 
     def decision(self) -> Decision:
         return Decision(text=self.text)
@@ -205,7 +205,7 @@ class Taking:
 
 
 def test_the_time_of_a_streamed_reply_is_not_that_of_who_listens() -> None:
-    request = ModelRequest(on_delta=print, seconds_left=0.05)
+    request = ModelRequest(on_delta=print, seconds_left=0.25)
     assert ask(lambda **body: Stream(), {}, request, lambda whole: Decision(), Taking()) == Decision(text="abc")
 
 
