@@ -15,6 +15,7 @@ from fsm_agent.core.plain import plain_copy, short
 from fsm_agent.core.run import Run
 from fsm_agent.host.clock import SystemClock
 from fsm_agent.host.drivers import Driver, check_run, take
+from fsm_agent.host.perform import delivered
 
 
 @contextmanager
@@ -91,7 +92,11 @@ class People:
     def _decide(self, run: Run, call_id: str, kind: str, token: str | None, event: Event, wall: float | None) -> None:
         with taken(run):
             decidable(run, call_id, kind, token, wall)
+            call = next(call for call in run.open_calls if call.id == call_id)
             self.engine.tell(run, event)
+            tool = self.engine.setup.box.get(call.tool) if kind == CLIENT else None
+            if tool is not None and isinstance(event, Returned | Raised):
+                delivered(self.driver.host, run, call, tool, event)
 
     def _wall(self) -> float:
         return (self.driver.host.clock or SystemClock()).wall()

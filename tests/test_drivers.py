@@ -18,6 +18,7 @@ from fsm_agent.core.events import Decided
 from fsm_agent.core.tools import BreakerPolicy, Tool
 from fsm_agent.host.breaker import BreakerState
 from fsm_agent.host.clock import ScriptedClock
+from fsm_agent.host.hooks import Hooks
 from fsm_agent.host.memory import Remembered, TtlMemory
 
 SOON = 0.25
@@ -169,7 +170,7 @@ def test_a_closer_has_the_last_word(drive: Drive) -> None:
 
 @both
 @pytest.mark.parametrize(
-    "error", [KeyboardInterrupt(), SystemExit(), GeneratorExit()], ids=lambda error: type(error).__name__
+    "error", [KeyboardInterrupt(), SystemExit()], ids=lambda error: type(error).__name__
 )
 @pytest.mark.parametrize("part", ["decide", "verify", "close"])
 def test_an_interrupt_of_a_part_passes_through_and_the_run_goes_on_later(
@@ -201,6 +202,83 @@ def test_an_interrupt_of_a_part_passes_through_and_the_run_goes_on_later(
         assert run.stop.reason == "cancelled"
         assert one.resume(run).run is run
         assert run.stop.reason == "answered"
+
+
+class Own(BaseException):
+    """One that is no Exception."""
+
+
+@both
+@pytest.mark.parametrize("error", [GeneratorExit, Own])
+@pytest.mark.parametrize("part", ["decide", "verify", "close"])
+@pytest.mark.parametrize("deadline_s", [None, 20])
+def test_whatever_else_a_part_raises_is_its_failure(drive: Drive, error: type[BaseException], part: str, deadline_s: int | None) -> None:
+    def fails(ask: Any) -> Any:
+        raise error("x")
+
+    limits = off(max_turns=3, max_tool_calls=1 if part == "close" else None, max_attempts=1, deadline_s=deadline_s)
+    calls = lambda ask: ToolCall("t")  # noqa: E731
+    decide = calls if part == "close" else script(ToolCall("t"))
+    answer = drive(agent(tool("t", lambda: 1), **{"decide": decide, "limits": limits, part: fails}))
+
+    assert answer.stop_reason == {"decide": "model_error", "verify": "max_attempts", "close": "max_tool_calls"}[part]
+    assert error.__name__ in str([*answer.run.trace, answer.stop])
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
+@pytest.mark.parametrize("part", ["decide", "verify"])
+@pytest.mark.parametrize("deadline_s", [None, 20])
+def test_an_interrupt_of_a_coroutine_is_heard_by_nobody_but_who_drives(
+    error: type[BaseException], part: str, deadline_s: int | None
+) -> None:
+    told: list[int] = []
+
+    async def fails(ask: Any) -> Any:
+        told.append(await later(1))
+        if len(told) == 1:
+            raise error
+        return {"decide": "done", "verify": True}[part]
+
+    one = agent(tool("t", lambda: 1), **{"decide": script(ToolCall("t")), "limits": off(max_turns=4, deadline_s=deadline_s), part: fails})
+    run = one.start("go")
+
+    async def drives() -> str:
+        try:
+            await one.adrive(run)
+        except error as heard:
+            return type(heard).__name__
+        return ""
+
+    assert asyncio.run(drives()) == error.__name__
+    assert run.stop is not None
+    assert run.stop.reason == "cancelled"
+    assert asyncio.run(one.aresume(run)).ok
+
+
+@pytest.mark.parametrize("part", ["decide", "body", "hook"])
+def test_a_drive_that_is_closed_while_it_waits_ends_there(part: str) -> None:
+    async def waits(*_: Any, **__: Any) -> Any:
+        await asyncio.Event().wait()
+
+    hooks = Hooks(on_iteration=waits) if part == "hook" else None
+    decide = waits if part == "decide" else script(ToolCall("t"))
+    one = agent(tool("t", waits if part == "body" else lambda: 1), decide=decide, limits=off(max_turns=3), hooks=hooks)
+    run = one.start("go")
+
+    async def begins() -> Any:
+        drive = one.adrive(run)
+        task = asyncio.ensure_future(_stepped(drive))
+        await task
+        drive.close()
+
+    asyncio.run(begins())
+    assert run.stop is not None
+    assert run.stop.reason == "cancelled"
+
+
+async def _stepped(drive: Any) -> None:
+    """Take one step of a coroutine and leave it where it waits."""
+    drive.send(None)
 
 
 async def later(value: Any) -> Any:

@@ -15,7 +15,7 @@ from fsm_agent.core.run import Call, ClosedGuard, Run
 from fsm_agent.core.setup import Setup
 from fsm_agent.core.stops import closed_guard
 from fsm_agent.core.tools import Toolset
-from fsm_agent.core.values import EffectClass, Policy, StopReason
+from fsm_agent.core.values import Decision, EffectClass, Policy, StopReason
 
 USABLE = ClosedGuard(
     guard="decisions_usable", limit="max_invalid_decisions", allowed=2, used=3, opens_at=3, reason=StopReason.MODEL_EMPTY
@@ -51,6 +51,23 @@ def test_a_closing_turn_needs_a_closed_guard_a_closer_a_turn_and_time(
     assert run.stop is not None
     assert run.stop.reason is (StopReason.MAX_TOKENS if closed else StopReason.FATAL)
     assert [kind for kind, *_ in run.trace] == ([] if due else ["answer"])
+
+
+@pytest.mark.parametrize("composes", [True, False])
+@pytest.mark.parametrize("reserves", [True, False])
+@pytest.mark.parametrize("turns", [3, 4])
+@pytest.mark.parametrize("outcome", ["passed", "called"])
+@pytest.mark.parametrize("draft", [None, Decision(text="x")])
+def test_an_answer_that_nobody_has_written_yet_is_asked_for(
+    composes: bool, reserves: bool, turns: int, outcome: str, draft: Decision | None
+) -> None:
+    setup = a_setup(composes=composes, policy=Policy(reserve_answer=reserves))
+    found = a_call(1, ok=True, value="x")
+    run = a_run(setup, off(max_turns=turns), turns=3, came_by=("verify", outcome), draft=draft, calls=[found])
+    stop_here(setup, run)
+    assert run.closing == (composes and reserves and turns == 4 and outcome == "passed" and draft is None)
+    assert run.stop is not None
+    assert (run.stop.reason, run.stop.closed) == (StopReason.ANSWERED, ())
 
 
 @pytest.mark.parametrize("guards", [[USABLE], [USABLE, "tokens"], ["tokens", USABLE]])

@@ -158,12 +158,25 @@ def test_what_a_provider_wants_back_with_a_text_stays_with_it() -> None:
     assert event_of_answer(COMPOSE, Decision(text="x", kept={"by": "me"})) == Composed("x", kept={"by": "me"})
 
 
-@pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit(), GeneratorExit()], ids=repr)
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit()], ids=repr)
 @pytest.mark.parametrize("effect", [DECIDE, JUDGE, COMPOSE])
 def test_what_passes_through_is_raised(effect: Any, error: BaseException) -> None:
     with pytest.raises(type(error)) as raised:
         event_of_failure(effect, error)
     assert raised.value is error
+
+
+@pytest.mark.parametrize("error", [GeneratorExit("x"), BaseException("x")], ids=repr)
+@pytest.mark.parametrize("effect", [DECIDE, JUDGE, COMPOSE], ids=lambda one: type(one).__name__)
+def test_whatever_else_is_raised_is_a_failure_with_its_name(effect: Any, error: BaseException) -> None:
+    told: Any = event_of_failure(effect, error)
+    assert (told.error, told.message) == (type(error).__name__, "x")
+
+
+def test_a_reply_that_calls_tools_where_a_text_was_asked_for_is_a_decision() -> None:
+    calls = Decision(calls=(ToolCall("t"),), text="x")
+    assert event_of_answer(Compose(RUN, closing=False), calls) == Decided(calls)
+    assert event_of_answer(Compose(RUN), calls) == Composed("x")
 
 
 def test_an_exception_that_cannot_be_read_is_named() -> None:

@@ -22,8 +22,11 @@ def in_task(questions: Questions[Any]) -> Any:
 both = pytest.mark.parametrize("ask", [in_thread, in_task])
 Ask = Callable[[Questions[Any]], Any]
 OWN = asyncio.CancelledError("own")
-FAILURES = [ValueError("x"), StopIteration("x"), StopAsyncIteration("x"), OWN, ExceptionGroup("x", [ValueError()])]
-PASS = [KeyboardInterrupt(), SystemExit(1), GeneratorExit()]
+FAILURES = [
+    ValueError("x"), StopIteration("x"), StopAsyncIteration("x"), OWN, ExceptionGroup("x", [ValueError()]),
+    GeneratorExit("x"), BaseException("x"),
+]
+PASS = [KeyboardInterrupt(), SystemExit(1)]
 by_type = {"ids": lambda error: type(error).__name__}
 
 
@@ -67,7 +70,7 @@ def test_a_failure_is_handed_to_the_one_who_asked_who_may_go_on(ask: Ask, error:
         caught: Any = None
         try:
             yield raiser(error)
-        except (Exception, asyncio.CancelledError) as one:
+        except BaseException as one:
             caught = one
         return caught, (yield lambda: 5)
 
@@ -130,7 +133,7 @@ def test_what_fails_while_it_is_awaited_is_handed_in_too(error: BaseException) -
     def questions() -> Questions[str]:
         try:
             yield fails
-        except (Exception, asyncio.CancelledError) as one:
+        except BaseException as one:
             return type(one).__name__
         return "no failure"
 

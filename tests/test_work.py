@@ -49,10 +49,6 @@ from fsm_agent.core.work import WORK
         ("\ud800", "\ud800"),
         ([{"role": "user", "content": " x "}], [{"role": "user", "content": "x"}]),
         ([{"role": "system", "text": " x "}], [{"role": "system", "text": " x "}]),
-        ({"query": "x"}, {"query": "x"}),
-        (7, 7),
-        (0, 0),
-        (False, False),
     ],
 )
 def test_a_request_is_trimmed_and_made_canonical(given: Any, request_: Any) -> None:
@@ -68,6 +64,66 @@ def test_an_empty_request_is_refused_before_anybody_is_asked(given: Any) -> None
     answer = answer_of(hand.run)
     assert answer is not None
     assert (answer.status, "the request is empty" in answer.text) == (Status.FAILED, True)
+
+
+USER = {"role": "user", "text": "x"}
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        (7, "the request is 7; give a text"),
+        (0, "the request is 0"),
+        (True, "the request is True"),
+        (b"x", "the request is b'x'"),
+        ({"query": "x"}, "give a text, or a list of messages with role and text"),
+        (["x"], "message 1 of the request is 'x'"),
+        ([USER, 5, None], "message 2 of the request is 5; give a mapping"),
+        ([{"text": "x"}], "message 1 of the request has the role None; there are system, user, assistant, tool"),
+        ([{"role": ["user"], "text": "x"}], "has the role ['user']"),
+        ([USER, {"role": "robot", "text": "x"}], "message 2 of the request has the role 'robot'"),
+        ([USER, {"role": "user"}], "message 2 of the request (user) has the text None; give a text"),
+        ([USER, {"role": "user", "content": [{"type": "text"}]}], "give a text"),
+        ([USER, {"role": "assistant"}], "message 2 of the request (assistant) has the text None; give a text, or calls"),
+        ([USER, {"role": "assistant", "calls": [7]}], "has the calls [7]; give a list of mappings with id, tool and args"),
+        ([USER, {"role": "assistant", "text": 7, "calls": [{"id": "a", "tool": "t"}]}], "has the text 7"),
+    ],
+)
+def test_what_is_neither_a_text_nor_a_history_is_refused_with_what_would_have_been_one(given: Any, why: str) -> None:
+    hand = Hand(request=given)
+    assert (hand.reason, hand.run.turns, hand.run.path) == (StopReason.INVALID_REQUEST, 0, ["normalize", "final"])
+    assert why in hand.run.note
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"role": "assistant", "text": ""},
+        {"role": "assistant", "text": None, "calls": [{"id": "a", "tool": "t", "args": {}}]},
+        {"role": "tool", "call_id": "a", "text": {"n": 1}},
+    ],
+)
+def test_a_history_may_hold_calls_their_results_and_silence(more: Any) -> None:
+    assert isinstance(Hand(request=[USER, more, USER]).effect, Decide)
+
+
+def test_what_the_hosts_normalizer_makes_of_a_request_is_its_own_affair() -> None:
+    assert isinstance(Hand(request="x", normalizer=lambda request: {"query": request}).effect, Decide)
+    assert isinstance(Hand(request={"query": "x"}, normalizer=lambda request: request["query"]).effect, Decide)
+    assert Hand(request=7, normalizer=lambda request: request).reason is StopReason.INVALID_REQUEST
+
+
+@pytest.mark.parametrize("error", [GeneratorExit("x"), BaseException("x")], ids=repr)
+def test_whatever_a_normalizer_raises_refuses_the_request_by_its_name(error: BaseException) -> None:
+    hand = Hand(normalizer=lambda request: _raises(error))
+    assert hand.reason is StopReason.INVALID_REQUEST
+    assert type(error).__name__ in hand.run.note
+    with pytest.raises(KeyboardInterrupt):
+        Hand(normalizer=lambda request: _raises(KeyboardInterrupt()))
+
+
+def _raises(error: BaseException) -> Any:
+    raise error
 
 
 @pytest.mark.parametrize("made", ["", " ", None, [], {}])
@@ -107,9 +163,9 @@ class Unequal:
     __hash__ = None  # type: ignore[assignment]
 
 
-def test_an_odd_request_is_taken_without_being_looked_into() -> None:
+def test_an_odd_request_is_refused_without_being_looked_into() -> None:
     for request in (Unequal(), 10**5000, float("nan"), {1, 2}, b"x"):
-        assert isinstance(Hand(request=request).effect, Decide)
+        assert Hand(request=request).reason is StopReason.INVALID_REQUEST
 
 
 def test_a_request_of_many_combining_marks_is_taken_in_little_time() -> None:

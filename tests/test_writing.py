@@ -253,3 +253,83 @@ def test_a_draft_that_could_not_be_had_costs_what_it_cost() -> None:
 def test_a_verdict_that_could_not_be_had_costs_what_it_cost() -> None:
     hand = writing().tell(Composed("five")).tell(JudgeFailed("timeout", "late", COST))
     assert (hand.run.tokens, hand.run.cost) == (7, 0.5)
+
+
+ASKS = Decided(Decision(calls=(ToolCall("look", {"q": 2}),)))
+
+
+def test_a_reply_that_calls_tools_where_a_text_was_asked_for_is_refused_and_asked_again() -> None:
+    hand = writing(limits=off(max_turns=4)).tell(ASKS)
+    assert isinstance(hand.effect, Compose)
+    assert [call.error for call in hand.run.calls] == ["", "refused:not_allowed"]
+    assert hand.run.turns == 2
+    told = transcript(hand.run, hand.engine.setup.box)
+    assert [message.role for message in told[-2:]] == [Role.ASSISTANT, Role.TOOL]
+    hand.tell(Composed("five"))
+    assert isinstance(hand.effect, Judge)
+
+
+def test_such_replies_are_bounded_by_the_turns_and_without_those_by_the_policy() -> None:
+    hand = writing(limits=off(max_turns=3))
+    hand.tell(ASKS).tell(ASKS)
+    assert hand.reason is StopReason.MAX_TURNS
+    free = writing(policy=Policy(model_attempts=3))
+    for _ in range(3):
+        assert isinstance(free.effect, Compose)
+        free.tell(ASKS)
+    assert free.reason is StopReason.INVALID_DECISION
+
+
+def test_a_repeated_call_there_is_a_repetition() -> None:
+    hand = writing(limits=off(max_turns=9, max_same_call=2))
+    for _ in range(3):
+        hand.tell(ASKS)
+    assert hand.run.stop is not None or isinstance(hand.effect, Compose)
+    assert [guard.guard for guard in hand.run.closed] == ["call_is_new"]
+
+
+def test_the_text_beside_such_calls_is_the_draft() -> None:
+    for finish in ("tool_calls", "stop"):
+        hand = writing().tell(Decided(Decision(calls=(ToolCall("look"),), text="five", finish=finish)))
+        assert isinstance(hand.effect, Judge)
+        assert hand.run.draft == Decision(text="five")
+        assert not hand.run.calls[-1].ok
+
+
+def test_a_cut_off_reply_with_calls_ends_the_run_and_its_text_is_kept() -> None:
+    hand = writing().tell(Decided(Decision(calls=(ToolCall("look"),), text="fi", finish="length")))
+    assert hand.reason is StopReason.TRUNCATED
+    assert hand.run.calls[-1].error == "skipped:truncated"
+
+
+UNSAID = Table(
+    "unsaid",
+    "gather",
+    [State("gather", work="gather", tools=None), State("check", work="verify"), State("end", work="answer")],
+    [
+        *(Row("gather", outcome, "check") for outcome in ("called", "no_progress", "proposed")),
+        *(Row("gather", outcome, "end") for outcome in ("failed", "stopped")),
+        *(Row("check", outcome, "end") for outcome in ("passed", "insufficient", "stopped")),
+    ],
+)
+
+
+@pytest.mark.parametrize(
+    ("event", "said", "value"),
+    [
+        (Composed('{"n": 1}', finish="stop"), '{"n": 1}', {"n": 1}),
+        (Composed("not of that form"), "Found so far", None),
+        (Composed('{"n": 1}', finish="length"), "Found so far", None),
+        (ComposeFailed("OSError", "down"), "Found so far", None),
+        (Cancelled(""), "Found so far", None),
+    ],
+)
+def test_the_answer_that_passed_unsaid_is_the_models_where_it_is_whole_and_of_the_form(event: Any, said: str, value: Any) -> None:
+    typed = typed_answer({"type": "object", "required": ["n"]})
+    hand = writing(table=UNSAID, verifies=False, answer=typed)
+    assert isinstance(hand.effect, Compose)
+    hand.tell(event)
+    answer = answer_of(hand.run)
+    assert answer is not None
+    assert (answer.status, answer.stop_reason, answer.value) == (Status.OK, StopReason.ANSWERED, value)
+    assert answer.text.startswith(said)

@@ -72,7 +72,8 @@ class Judge:
 class Compose:
     """Ask for a text, without tools; answer with Composed or ComposeFailed.
 
-    `closing` is true for the last answer of a run that was stopped, false for one that is written from the evidence.
+    `closing` is true for the last answer of a run, false for a text that is written from the evidence; there a reply that calls
+    tools is answered with Decided, so that each of its calls is refused.
     """
 
     run: Run

@@ -7,7 +7,7 @@ from fsm_agent.core.run import Call, Run
 from fsm_agent.core.setup import Setup
 from fsm_agent.core.stops import explain
 from fsm_agent.core.turn import fold
-from fsm_agent.core.values import EffectClass
+from fsm_agent.core.values import EffectClass, StopReason
 
 
 def stop_here(setup: Setup, run: Run) -> None:
@@ -16,7 +16,7 @@ def stop_here(setup: Setup, run: Run) -> None:
         _settle_unbegun(run)
         fold(run, setup.box)
     stop = run.stop = explain(run, setup.table)
-    if stop.closed and _closing_turn(setup, run):
+    if (stop.closed or _is_unsaid(run)) and _closing_turn(setup, run):
         run.closing = True
     else:
         finish(run, stop.reason)
@@ -47,6 +47,11 @@ def abandon(run: Run, box: Toolbox, call: Call) -> None:
         run.body_runs += 1
     run.errors.append(call.error)
     run.trace.append(("call_finished", run.spent_s, call.id, call.error))
+
+
+def _is_unsaid(run: Run) -> bool:
+    """True where the evidence passed and nobody has said anything of it yet."""
+    return run.stop is not None and run.stop.reason is StopReason.ANSWERED and run.came_by[1] == "passed" and run.draft is None
 
 
 def _closing_turn(setup: Setup, run: Run) -> bool:

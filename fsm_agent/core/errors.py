@@ -17,6 +17,9 @@
 A failing tool, model or verifier is no exception here: it is a value in the run.
 """
 
+# What passes through everything that asks a function of the host's; whatever else that raises is its failure.
+PASSES = (KeyboardInterrupt, SystemExit)
+
 
 class FsmAgentError(Exception):
     """Base of every exception that the library raises on its own account."""

@@ -13,6 +13,7 @@ import attrs
 
 from fsm_agent.core.decoding import decoded
 from fsm_agent.core.keys import call_key, key_args, loop_key
+from fsm_agent.core.limits import Limits
 from fsm_agent.core.plain import cut
 from fsm_agent.core.redact import MARK, is_sealed, key_form, redacted, sealed_fault
 from fsm_agent.core.run import Call, ClosedGuard, Run
@@ -116,7 +117,8 @@ def admit(
         _close(run, "time_left", "deadline_s", until, run.spent_s, StopReason.DEADLINE)
         refuse(run, call, "skipped:deadline", "the time for calls is used up")
         return
-    if (limits.max_same_call is not None or limits.dedup_window is not None) and _repeats(run, call, tool, policy):
+    watches = limits.max_same_call is not None or limits.dedup_window is not None or policy.duplicates == "first"
+    if watches and _repeats(run, call, tool, policy):
         refuse(run, call, "refused:duplicate", "the same call was made before and is not run again")
         return
     call.admitted = True
@@ -191,9 +193,14 @@ def refuse(run: Run, call: Call, error: str, detail: str = "") -> None:
 
 def _refuse_request(run: Run, call: Call, tool: Tool | None, policy: Policy, error: str, detail: str) -> None:
     # A call that never reached its body is a request of its key too: asking for it again is a repetition.
-    if run.limits.max_same_call is not None or run.limits.dedup_window is not None:
+    if _watches(run.limits, policy):
         _repeats(run, call, tool, policy)
     refuse(run, call, error, detail)
+
+
+def _watches(limits: Limits, policy: Policy) -> bool:
+    """Whether requests of a key are counted; the policy `first` (001) has a figure of its own."""
+    return limits.max_same_call is not None or limits.dedup_window is not None or policy.duplicates == "first"
 
 
 def _repeats(run: Run, call: Call, tool: Tool | None, policy: Policy) -> bool:
@@ -210,7 +217,7 @@ def _repeats(run: Run, call: Call, tool: Tool | None, policy: Policy) -> bool:
     if before < allowed or (before := before - _failed_for_now(run, call.key, window)) < allowed:
         return False
     if policy.duplicates in ("stop", "first"):
-        limit = "dedup_window" if most is None else "max_same_call"
+        limit = "dedup_window" if most is None and window is not None else "max_same_call"
         calls = [*(c.id for c in run.calls if c.key == call.key), *(c.id for c in run.open_calls if c.key == call.key)]
         # Where the first repetition ends the run whatever the figure, only a figure above the present one is a raise.
         least = most or 0 if policy.duplicates == "first" else 0
@@ -223,9 +230,8 @@ def count_edited(run: Run, call: Call, tool: Tool | None, policy: Policy) -> boo
 
     The decider's own request stays counted; what a person left the same call is no request more.
     """
-    watches = run.limits.max_same_call is not None or run.limits.dedup_window is not None
     before, key = call.key, same_key(run, tool, call.args)
-    if not watches or key == before:
+    if not _watches(run.limits, policy) or key == before:
         call.key = key
         return False
     if before in run.window:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from fsm_agent.core.errors import PASSES
 from fsm_agent.core.gate import Toolbox
 from fsm_agent.core.keys import call_key
 from fsm_agent.core.redact import seal_tries
@@ -57,7 +58,9 @@ def _apply(name: str, repair: Repair, call: Call, run: Run) -> tuple[str, Any] |
     """The changed tool and arguments, or None where the repair has no idea, changes nothing, fails or gives something else."""
     try:
         changed: Any = repair(call.tool, own_args(call.args), run)
-    except Exception as error:
+    except PASSES:
+        raise
+    except BaseException as error:
         # What it says may hold the arguments, and with them a secret.
         _note(run, call, name, f"raised {said_by(error).partition(':')[0] if call.secret else said_by(error)}")
         return None

@@ -10,6 +10,7 @@ from typing import Any
 import attrs
 
 from fsm_agent.core.decoding import strict_json
+from fsm_agent.core.errors import PASSES
 from fsm_agent.core.plain import storable
 from fsm_agent.core.tools import Retry, Tool
 from fsm_agent.core.values import EMPTY, OK, EffectClass, ResultClass, Verdict
@@ -97,7 +98,9 @@ def _judged(reading: Reading, verdict: Verdict | None) -> Reading:
 def _holds(holds: Any, value: Any) -> bool:
     try:
         return bool(holds(value))
-    except Exception:
+    except PASSES:
+        raise
+    except BaseException:
         return False
 
 

@@ -128,6 +128,9 @@ def _own_reason(run: Run, table: Table, state: str, outcome: str) -> StopReason:
 
 def with_all_closed(run: Run, table: Table, stop: Stop) -> Stop:
     """The stop with all that is closed by now where the run would go on, and the joint raise that opens it."""
+    if not stop.closed:
+        # It came to an end of its own.
+        return stop
     known = {guard.guard for guard in stop.closed}
     closed = [one if one.calls else attrs.evolve(one, calls=consumers(run, one.limit)) for one in stop.closed]
     for guard in _ahead(run, table, stop.state, stop.outcome):
@@ -190,7 +193,8 @@ def joint_raise(run: Run, closed: Iterable[ClosedGuard]) -> dict[str, Any]:
         elif guard.limit == "deadline_s":
             least = max(least, run.spent_s * 1.5)
         before = raises.get(guard.limit, 0)
-        if guard.limit == "dedup_window" or before is None or (isinstance(least, float) and not math.isfinite(least)):
+        is_off = guard.limit == "dedup_window" or getattr(run.limits, guard.limit) is None
+        if is_off or before is None or (isinstance(least, float) and not math.isfinite(least)):
             raises[guard.limit] = None
         else:
             raises[guard.limit] = max(before, least)

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import attrs
+
 from fsm_agent.core.answers import findings
 from fsm_agent.core.asking import ask_again, may_decide
 from fsm_agent.core.effects import Compose, Effect, Wait
 from fsm_agent.core.ending import finish, stop_here
 from fsm_agent.core.errors import WrongEvent
-from fsm_agent.core.events import Composed, ComposeFailed, Event, Waited
+from fsm_agent.core.events import Composed, ComposeFailed, Decided, Event, Waited
+from fsm_agent.core.gate import admit_turn
 from fsm_agent.core.plain import storable
-from fsm_agent.core.proposal import FINISHES, ends_run, malformed, spend, take_text
+from fsm_agent.core.proposal import FINISHES, accept, ends_run, malformed, spend, take_text
 from fsm_agent.core.run import Run
 from fsm_agent.core.setup import Setup
+from fsm_agent.core.turn import fold
 from fsm_agent.core.values import Decision, StopReason
 
 
@@ -37,6 +41,8 @@ class Synthesize:
         if isinstance(event, Composed):
             _take(run, event)
             return self._read(setup, run, event)
+        if isinstance(event, Decided) and event.decision.calls:
+            return self._refuse_calls(setup, run, event)
         if isinstance(event, ComposeFailed):
             _note(run, event)
             run.note = f"{event.error}: {event.message}" if event.message else event.error
@@ -47,6 +53,27 @@ class Synthesize:
         if isinstance(event, Waited):
             return None if may_decide(run) else "stopped"
         raise _unexpected(run, event)
+
+    def _refuse_calls(self, setup: Setup, run: Run, event: Decided) -> str | None:
+        """A reply that calls tools: none is allowed here, which each call is told; the text beside them is the draft."""
+        event.decision = decision = attrs.evolve(event.decision, kept=storable(event.decision.kept))
+        before = run.invalid_decisions
+        outcome = accept(run, decision, setup.policy, setup.box)
+        if outcome == "decided":
+            run.invalid_decisions = before
+            admit_turn(run, setup.box, frozenset(), setup.policy)
+            outcome = fold(run, setup.box)
+        elif outcome == "failed":
+            return self._once_more(setup, run, FINISHES.get(decision.finish, StopReason.INVALID_DECISION))
+        if outcome == "stopped":
+            return "stopped"
+        if isinstance(decision.text, str) and decision.text.strip():
+            return self._written(setup, run, decision.text)
+        if outcome == "proposed":
+            return "written"
+        if run.limits.max_turns is None:
+            return self._again(setup, run, "the reply called tools, and a text was asked for", StopReason.INVALID_DECISION)
+        return None if may_decide(run) else "stopped"
 
     def _read(self, setup: Setup, run: Run, event: Composed) -> str | None:
         """What a written text makes of the run: cut off and empty ones are told apart, and are no success (03.1)."""
@@ -61,17 +88,21 @@ class Synthesize:
             return self._again(setup, run, why, cut_off)
         if not event.text.strip():
             return self._again(setup, run, "the reply held no text", StopReason.MODEL_EMPTY)
+        return self._written(setup, run, event.text)
+
+    def _written(self, setup: Setup, run: Run, text: str) -> str | None:
         if setup.answer is not None:
-            run.answer, fault = setup.answer.read(event.text)
+            run.answer, fault = setup.answer.read(text)
             if fault:
                 why = f"the answer is not of the form that was asked for: {fault}"
                 return self._again(setup, run, why, StopReason.INVALID_DECISION)
         run.invalid_decisions = 0
-        return self._keep(run, event.text)
+        return self._keep(run, text)
 
     def _again(self, setup: Setup, run: Run, why: str, reason: StopReason) -> str | None:
-        if malformed(run, why, reason) == "stopped":
-            return "stopped"
+        return "stopped" if malformed(run, why, reason) == "stopped" else self._once_more(setup, run, reason)
+
+    def _once_more(self, setup: Setup, run: Run, reason: StopReason) -> str | None:
         if run.limits.max_invalid_decisions is None and run.invalid_decisions >= setup.policy.model_attempts:
             # No row of the machine is walked meanwhile, so no other limit would be sure to end it.
             run.stopping = reason
@@ -96,7 +127,7 @@ class Answer:
     def tell(self, setup: Setup, run: Run, event: Event) -> str | None:
         if isinstance(event, Composed):
             _take(run, event)
-            take_text(run, event.text)
+            self._keep(setup, run, event)
         elif isinstance(event, ComposeFailed):
             _note(run, event)
         else:
@@ -104,6 +135,16 @@ class Answer:
         assert run.stop is not None
         finish(run, run.stop.reason)
         return None
+
+    def _keep(self, setup: Setup, run: Run, event: Composed) -> None:
+        """Keep the text; as the answer of a run that nothing stopped only a whole one, of the form that was asked for."""
+        if run.stop is None or run.stop.reason is not StopReason.ANSWERED:
+            take_text(run, event.text)
+        elif event.finish not in FINISHES:
+            read, fault = (None, "") if setup.answer is None else setup.answer.read(event.text)
+            if not fault:
+                run.answer = read
+                take_text(run, event.text)
 
 
 def _take(run: Run, event: Composed) -> None:

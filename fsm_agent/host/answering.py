@@ -16,10 +16,10 @@ from fsm_agent.core.events import ComposeFailed, Decided, DecisionFailed, Event,
 from fsm_agent.core.run import Run
 from fsm_agent.core.short_text import first_half, paired
 from fsm_agent.core.values import Decision
-from fsm_agent.host.bodies import cancelled_by_host, is_async
+from fsm_agent.host.bodies import is_async, passes
 from fsm_agent.host.clock import SystemClock
 from fsm_agent.host.in_time import ask_in_time, await_in_time, in_thread
-from fsm_agent.host.interrupt import Interrupt, Interrupted
+from fsm_agent.host.interrupt import Interrupt
 from fsm_agent.host.ports import Closer, Decider, Host, Performer, Verifier, as_decision
 from fsm_agent.host.replies import event_of_answer, event_of_failure
 from fsm_agent.host.resolve import at_once
@@ -74,7 +74,7 @@ class Answerer:
         if isinstance(effect, Wait):
             await (self.host.clock or SystemClock()).asleep(effect.seconds)
             return Waited()
-        loop = asyncio.get_running_loop()
+        loop, task = asyncio.get_running_loop(), asyncio.current_task()
         ear = None if watch is None else _listen(run, effect, watch, loop)
         try:
             seconds = self._seconds(run, effect)
@@ -90,7 +90,7 @@ class Answerer:
                 answer = await answer if seconds is None else await await_in_time(answer, seconds)
             return event_of_answer(effect, answer)
         except BaseException as error:
-            if cancelled_by_host(error):
+            if passes(error, task):
                 raise
             return self._failed(run, effect, error, watch)
         finally:
@@ -149,7 +149,7 @@ class Answerer:
         return None if until is None else max(0.0, until - run.spent_s)
 
     def _failed(self, run: Run, effect: Effect, error: BaseException, watch: Watch | None) -> Event:
-        if isinstance(error, Interrupted | GeneratorExit):
+        if passes(error):
             raise error
         event = event_of_failure(effect, error, model=self._is_model(effect))
         if watch is not None and isinstance(event, DecisionFailed | ComposeFailed):

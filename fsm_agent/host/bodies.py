@@ -20,13 +20,12 @@ from weakref import WeakKeyDictionary
 
 import attrs
 
+from fsm_agent.core.errors import PASSES
 from fsm_agent.core.events import CallEvent
 from fsm_agent.host import perform
 from fsm_agent.host.clock import Clock, TurnClock, turns_of
+from fsm_agent.host.interrupt import Passing
 from fsm_agent.host.perform import Performance
-
-# What passes through every driver untouched; a body's own cancellation is a failure of the body.
-PASSES = (KeyboardInterrupt, SystemExit)
 
 # What most bodies return, of which it is known without a look that nobody has to await it.
 _PLAIN = frozenset({dict, list, str, int, float, bool, type(None)})
@@ -71,6 +70,31 @@ def cancelled_by_host(error: BaseException) -> bool:
         return False
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
+
+
+def passes(error: BaseException, task: Any = None) -> bool:
+    """True for what passes through drivers; anything else that a function of the host's raises is its failure.
+
+    `task` is the one that drives, where one does: a GeneratorExit in it is the function's own, and elsewhere the end of a coroutine
+    that is closed while it waits. Where a thread drives, a cancellation is the function's own.
+    """
+    if isinstance(error, (*PASSES, Passing)):
+        return True
+    if task is None or isinstance(error, Exception):
+        return False
+    if isinstance(error, GeneratorExit):
+        return not _runs(task)
+    return cancelled_by_host(error)
+
+
+def _runs(task: Any) -> bool:
+    import asyncio
+
+    try:
+        return asyncio.current_task() is task
+    except RuntimeError:
+        # No loop runs in this thread.
+        return False
 
 
 def run_here(job: Performance, clock: Clock | None = None) -> CallEvent:

@@ -14,7 +14,7 @@ from fsm_agent.core.events import CallEvent
 from fsm_agent.core.run import Run
 from fsm_agent.core.tools import Tool
 from fsm_agent.host import perform
-from fsm_agent.host.bodies import PASSES, began, cancelled_by_host, is_async, run_here, run_in_threads
+from fsm_agent.host.bodies import began, is_async, passes, run_here, run_in_threads
 from fsm_agent.host.clock import turns_of
 from fsm_agent.host.interrupt import Interrupt
 from fsm_agent.host.perform import Performance
@@ -110,9 +110,9 @@ class Caller:
         self.end(run, job, event, origin)
         return None
 
-    def failed(self, job: Performance, error: BaseException) -> CallEvent:
+    def failed(self, job: Performance, error: BaseException, task: Any = None) -> CallEvent:
         """The event of a body that raised in its driver's own task; raises what passes through."""
-        if isinstance(error, (*PASSES, GeneratorExit)) or cancelled_by_host(error):
+        if passes(error, task):
             perform.release(self.host, (job,))
             raise error
         return perform.raised(job.tool, job.call, error, ran=began(job.tool.fn, error))

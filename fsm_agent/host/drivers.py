@@ -186,7 +186,7 @@ class Driver:
                         try:
                             word: CallEvent = perform.returned(tool, job.call, await perform.started(job))
                         except BaseException as error:
-                            word = caller.failed(job, error)
+                            word = caller.failed(job, error, interrupt.task)
                         caller.end(run, job, word, origin)
                 elif kind is RunProgram:
                     event = await asyncio.to_thread(self._program, run, effect)  # type: ignore[arg-type]

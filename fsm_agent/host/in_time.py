@@ -159,17 +159,28 @@ def _out_of_time(seconds: float) -> OutOfTime:
 
 async def await_in_time(answer: Awaitable[Any], seconds: float) -> Any:
     """Await in a task of its own; raises OutOfTime when the time is over, and cancels what it was waiting for."""
-    task = asyncio.ensure_future(answer)
+    task = asyncio.ensure_future(_awaited(answer))
     try:
         await asyncio.wait([task], timeout=seconds)
         if not task.done():
+            # What ends in the very instant in which its time is over has ended in time.
+            await asyncio.sleep(0)
+        if not task.done():
             raise _out_of_time(seconds)
-        return task.result()
+        return _value(task.result())
     finally:
         if not task.done():
             task.cancel()
             _LEFT_BEHIND.add(task)
             task.add_done_callback(_forget)
+
+
+async def _awaited(answer: Awaitable[Any]) -> Outcome:
+    """What came of it: a task that raises KeyboardInterrupt or SystemExit ends the event loop before anybody hears of it."""
+    try:
+        return await answer, None
+    except BaseException as error:
+        return None, error
 
 
 def _forget(task: asyncio.Future[Any]) -> None:

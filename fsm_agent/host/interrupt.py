@@ -9,7 +9,11 @@ from queue import SimpleQueue
 from typing import Any
 
 
-class Interrupted(BaseException):
+class Passing(BaseException):
+    """A word between the parts of a driver; it passes through as an interrupt from the keyboard does."""
+
+
+class Interrupted(Passing):
     """The drive was told to stop; it never leaves the driver."""
 
 
@@ -21,7 +25,7 @@ class Interrupt:
     _woken: threading.Event | None = None
     _results: SimpleQueue[Any] | None = None
     _loop: asyncio.AbstractEventLoop | None = None
-    _task: asyncio.Task[Any] | None = None
+    task: asyncio.Task[Any] | None = None
     _cancels = 0
 
     def ask(self) -> None:
@@ -61,22 +65,22 @@ class Interrupt:
 
     def in_task(self) -> None:
         """From here on the drive is this task, and `ask` cancels it."""
-        self._loop, self._task = asyncio.get_running_loop(), asyncio.current_task()
+        self._loop, self.task = asyncio.get_running_loop(), asyncio.current_task()
 
     def took(self, error: BaseException) -> bool:
         """True where the cancellation of the task is this interrupt's own and nobody else's."""
-        if not isinstance(error, asyncio.CancelledError) or self._task is None:
+        if not isinstance(error, asyncio.CancelledError) or self.task is None:
             return False
-        return self._cancels > 0 and self._task.cancelling() <= self._cancels
+        return self._cancels > 0 and self.task.cancelling() <= self._cancels
 
     def over(self) -> None:
         """The drive has ended: its task is left alone from now on, and no longer cancelled where this interrupt did that."""
-        task, self._task = self._task, None
+        task, self.task = self.task, None
         for _ in range(self._cancels if task is not None else 0):
             task.uncancel()  # type: ignore[union-attr]
 
     def _cancel_task(self) -> None:
         # The drive may have ended in the meantime, and its task does something else now.
-        if self._task is not None:
+        if self.task is not None:
             self._cancels += 1
-            self._task.cancel()
+            self.task.cancel()

@@ -11,11 +11,11 @@ from typing import Any
 
 import attrs
 
+from fsm_agent.core.errors import PASSES
 from fsm_agent.core.events import CallEvent, CircuitOpen, Raised, Returned, Reused
 from fsm_agent.core.keys import call_key, key_args
 from fsm_agent.core.plain import plain_copy, short
 from fsm_agent.core.redact import redacted
-from fsm_agent.core.results import RETRYABLE
 from fsm_agent.core.run import Call, Run
 from fsm_agent.core.tools import Outcome, Tool
 from fsm_agent.core.values import OK, PURE, Verdict
@@ -182,6 +182,12 @@ def after(host: Host, run: Run, performance: Performance) -> None:
         memory.forget(run.scope or run.id)
 
 
+def delivered(host: Host, run: Run, call: Call, tool: Tool, event: CallEvent) -> None:
+    """Let memory know what a client answered, like the result of any body."""
+    key = "" if host.memory is None else _memory_key(host, tool, call)
+    after(host, run, Performance(call, tool, key=key, scope=run.scope or run.id, event=event))
+
+
 def release(host: Host, performances: Iterable[Performance]) -> None:
     """Give back the breaker tickets of calls that will have no answer, so that the place of a probe is free at once."""
     for performance in performances:
@@ -209,7 +215,8 @@ def _remember(host: Host, run: Run, performance: Performance) -> None:
             memory.put(performance.key, performance.scope, _kept(host, run, call, ttl))
     else:
         negative = tool.negative_ttl_s if tool.negative_ttl_s is not None else host.negative_ttl_s
-        if negative and call.result_class not in RETRYABLE:
+        if negative:
+            # One that may be tried again has used up its tries by now.
             memory.put(performance.key, performance.scope, _kept(host, run, call, negative))
 
 
@@ -240,7 +247,9 @@ def _classified(tool: Tool, outcome: Outcome) -> Verdict | None:
         if not isinstance(verdict, Verdict):
             return None
         return verdict if isinstance(verdict.reason, str) else attrs.evolve(verdict, reason=short(verdict.reason))
-    except Exception:
+    except PASSES:
+        raise
+    except BaseException:
         # A classifier that fails has said nothing; the result is read as if there were none.
         return None
 

@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 from fsm_agent.core.effects import Compose, Decide, Effect, Judge, OwnEffect
+from fsm_agent.core.errors import PASSES
 from fsm_agent.core.events import (
     Composed,
     ComposeFailed,
@@ -37,6 +38,9 @@ def event_of_answer(effect: Effect, answer: Any) -> Event:
     if isinstance(answer, Composed):
         return answer
     if isinstance(answer, Decision):
+        if answer.calls and not effect.closing:
+            # Each call needs its result, which says that none is allowed there.
+            return Decided(as_decision(answer))
         usage = answer.usage if isinstance(answer.usage, Usage) else None
         if effect.closing and not (isinstance(answer.text, str) and answer.text.strip()):
             # It was paid for all the same.
@@ -73,12 +77,8 @@ def event_of_failure(effect: Effect, error: BaseException, *, model: bool = Fals
 
     A `model` that was not reached, or not in time, may be asked again; a function of the host's may not.
     """
-    if not isinstance(error, Exception):
-        from asyncio import CancelledError
-
-        # Where it is not the host's, it is a failure like any other.
-        if not isinstance(error, CancelledError):
-            raise error
+    if isinstance(error, PASSES):
+        raise error
     late = isinstance(error, OutOfTime)
     name, message = "TimeoutError" if late else perform.name_of(error), perform.message_of(error)
     if isinstance(effect, OwnEffect):

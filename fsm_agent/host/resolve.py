@@ -7,14 +7,14 @@ import inspect
 from collections.abc import Callable, Generator
 from typing import Any, TypeVar
 
-from fsm_agent.host.bodies import cancelled_by_host
+from fsm_agent.host.bodies import passes
 
 T = TypeVar("T")
 # It yields what is to be called, is sent what that gave, and is thrown what it raised.
 Questions = Generator[Callable[[], Any], Any, T]
 
-# What a host's function raises when it fails; its own cancellation is a failure, the host's passes through.
-FAILURES = (Exception, asyncio.CancelledError)
+# What questions are thrown where a function of the host's fails: anything but what passes through, of which they never hear.
+FAILURES = (BaseException,)
 ONLY_ASYNC = "await arun or adrive instead, or give a plain function"
 
 
@@ -34,7 +34,9 @@ def resolve(questions: Questions[T]) -> T:
         while True:
             try:
                 answer = at_once(question())
-            except FAILURES as error:
+            except BaseException as error:
+                if passes(error):
+                    raise
                 question = questions.throw(error)
             else:
                 question = questions.send(answer)
@@ -45,6 +47,7 @@ def resolve(questions: Questions[T]) -> T:
 
 async def aresolve(questions: Questions[T]) -> T:
     """Ask them one after the other in the running event loop."""
+    task = asyncio.current_task()
     try:
         question = next(questions)
         while True:
@@ -52,8 +55,8 @@ async def aresolve(questions: Questions[T]) -> T:
                 answer = question()
                 if hasattr(type(answer), "__await__"):
                     answer = await answer
-            except FAILURES as error:
-                if cancelled_by_host(error):
+            except BaseException as error:
+                if passes(error, task):
                     raise
                 question = questions.throw(error)
             else:

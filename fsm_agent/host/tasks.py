@@ -16,9 +16,10 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
 
+from fsm_agent.core.errors import PASSES
 from fsm_agent.core.events import CallEvent
 from fsm_agent.host import bodies, perform
-from fsm_agent.host.bodies import PASSES, Left, Outcome, Through, Told, is_async
+from fsm_agent.host.bodies import Left, Outcome, Through, Told, is_async
 from fsm_agent.host.perform import Performance
 
 # Given up and still running; the event loop alone would not keep them alive.

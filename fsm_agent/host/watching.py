@@ -9,13 +9,14 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from queue import SimpleQueue
 from typing import Any
 
-from fsm_agent.core.errors import BuildError
+from fsm_agent.core.errors import PASSES, BuildError
 from fsm_agent.core.plain import short
 from fsm_agent.core.run import Run
 from fsm_agent.core.stream_events import DeltasDiscarded, Gap, StreamEvent, TextDelta
 from fsm_agent.core.trace import trace_of
+from fsm_agent.host.bodies import Through
 from fsm_agent.host.clock import Clock
-from fsm_agent.host.interrupt import Interrupt
+from fsm_agent.host.interrupt import Interrupt, Passing
 from fsm_agent.host.pace import Pace
 
 Take = Callable[[StreamEvent], None]
@@ -70,7 +71,7 @@ class Feed:
                 raise
 
 
-class Left(BaseException):
+class Left(Passing):
     """The reader has left; it never leaves the thread that drives."""
 
 
@@ -152,14 +153,15 @@ class Buffer:
 
     async def read(self, drive: Any) -> AsyncIterator[StreamEvent]:
         """Drive in a task of its own at the reader's pace; leaving the iterator cancels it."""
-        task = asyncio.ensure_future(drive)
+        task = asyncio.ensure_future(_driven(drive))
         task.add_done_callback(lambda _: self._filled.set())
         try:
             while True:
                 while self._events:
                     yield self._events.popleft()
                 if task.done():
-                    await task
+                    if (through := await task) is not None:
+                        raise through.error
                     return
                 self._filled.clear()
                 self._drained.set()
@@ -171,6 +173,15 @@ class Buffer:
                 await asyncio.wait([task])
             if not task.cancelled():
                 task.exception()
+
+
+async def _driven(drive: Awaitable[None]) -> Through | None:
+    """Drive; what passes through is handed on, for a task that raises it would end the event loop before the reader hears of it."""
+    try:
+        await drive
+    except PASSES as error:
+        return Through(error)
+    return None
 
 
 class Observer:
