@@ -21,6 +21,7 @@ from fsm_agent.core.gate import admit_turn, allowed_now, fault_list, fault_text,
 from fsm_agent.core.keys import loop_key
 from fsm_agent.core.limits import Limits
 from fsm_agent.core.run import Call, ClosedGuard, Run
+from fsm_agent.core.saving import load, save
 from fsm_agent.core.tools import Retry, Toolset
 from fsm_agent.core.values import Policy, StopReason, ToolCall
 
@@ -389,10 +390,19 @@ def test_with_a_window_and_nothing_else_the_first_repetition_inside_it_counts() 
     assert (stop.closed[0].limit, stop.raise_to) == ("dedup_window", {"dedup_window": None})
 
 
-@pytest.mark.parametrize("policy", ["stop", "refuse", "error", "first"])
+@pytest.mark.parametrize("policy", ["stop", "refuse", "error"])
 def test_with_neither_limit_nothing_is_a_repetition(policy: str) -> None:
     hand = many(Hand(limits=off(), policy=Policy(duplicates=policy)), *"xxxxx")
     assert hand.words == ["ok"] * 5
+
+
+def test_the_policy_of_the_first_repetition_needs_no_figure() -> None:
+    hand = many(Hand(limits=off(), policy=Policy(duplicates="first")), *"xyx")
+    assert hand.words == ["ok", "ok", "refused:duplicate"]
+    stop = hand.run.stop
+    assert stop is not None
+    assert (stop.reason, stop.closed[0].allowed, stop.raise_to) == (StopReason.DUPLICATE_CALL, 1, {"max_same_call": None})
+    hand.engine.resume(load(save(hand.run), hand.engine.setup), stop.raise_to)
 
 
 @given(
@@ -412,7 +422,7 @@ def test_repetitions_are_counted_over_the_run_or_the_last_admitted_calls(
         before = admitted[-window:].count(letter) if window is not None else requests[letter]
         requests[letter] += 1
         allowed = 1 if most is None or policy == "first" else most
-        if (most is None and window is None) or before < allowed:
+        if (most is None and window is None and policy != "first") or before < allowed:
             admitted.append(letter)
             words.append("ok")
             continue

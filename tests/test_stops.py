@@ -697,6 +697,9 @@ def test_what_was_found_is_an_answer_where_the_verifier_says_so() -> None:
     engine.tell(run, calling(ToolCall("look", {}, "c1"), ToolCall("poll", {}, "c2")))
     engine.tell(run, Returned("c1", "a fact"))
     engine.tell(run, Returned("c2", "nothing new", Verdict(result_class=ResultClass.NO_PROGRESS)))
+    # Nobody has said anything of it yet.
+    assert isinstance(engine.ask(run), Compose)
+    engine.tell(run, ComposeFailed("OSError", "down"))
     answer = answer_of(run)
     assert answer is not None
     assert (answer.status, answer.stop_reason) == (Status.OK, StopReason.ANSWERED)

@@ -193,7 +193,8 @@ def joint_raise(run: Run, closed: Iterable[ClosedGuard]) -> dict[str, Any]:
         elif guard.limit == "deadline_s":
             least = max(least, run.spent_s * 1.5)
         before = raises.get(guard.limit, 0)
-        is_off = guard.limit == "dedup_window" or getattr(run.limits, guard.limit) is None
+        # Of the policy that needs no figure there is none to raise.
+        is_off = guard.limit == "dedup_window" or (guard.guard == "call_is_new" and run.limits.max_same_call is None)
         if is_off or before is None or (isinstance(least, float) and not math.isfinite(least)):
             raises[guard.limit] = None
         else:

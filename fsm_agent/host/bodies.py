@@ -24,7 +24,6 @@ from fsm_agent.core.errors import PASSES
 from fsm_agent.core.events import CallEvent
 from fsm_agent.host import perform
 from fsm_agent.host.clock import Clock, TurnClock, turns_of
-from fsm_agent.host.interrupt import Passing
 from fsm_agent.host.perform import Performance
 
 # What most bodies return, of which it is known without a look that nobody has to await it.
@@ -35,6 +34,10 @@ Told = Callable[[int, CallEvent], None]
 # Who is told when an exclusive turn is free again; an event loop must not wait for a lock.
 _WANTED: WeakKeyDictionary[Any, deque[Callable[[], None]]] = WeakKeyDictionary()
 _WANTING = threading.Lock()
+
+
+class Passing(BaseException):
+    """A word between the parts of a driver; it passes through as an interrupt from the keyboard does."""
 
 
 @attrs.frozen

@@ -8,9 +8,7 @@ from contextlib import suppress
 from queue import SimpleQueue
 from typing import Any
 
-
-class Passing(BaseException):
-    """A word between the parts of a driver; it passes through as an interrupt from the keyboard does."""
+from fsm_agent.host.bodies import Passing, Through
 
 
 class Interrupted(Passing):
@@ -34,8 +32,6 @@ class Interrupt:
         if self._woken is not None:
             self._woken.set()
         if self._results is not None:
-            from fsm_agent.host.bodies import Through
-
             self._results.put((-1, Through(Interrupted())))
         if self._loop is not None:
             # A loop that was closed in the meantime drives nothing any more.

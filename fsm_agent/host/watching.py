@@ -14,9 +14,9 @@ from fsm_agent.core.plain import short
 from fsm_agent.core.run import Run
 from fsm_agent.core.stream_events import DeltasDiscarded, Gap, StreamEvent, TextDelta
 from fsm_agent.core.trace import trace_of
-from fsm_agent.host.bodies import Through
+from fsm_agent.host.bodies import Passing, Through
 from fsm_agent.host.clock import Clock
-from fsm_agent.host.interrupt import Interrupt, Passing
+from fsm_agent.host.interrupt import Interrupt
 from fsm_agent.host.pace import Pace
 
 Take = Callable[[StreamEvent], None]
