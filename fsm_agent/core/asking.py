@@ -29,10 +29,11 @@ def ask_again(run: Run, retry_after_s: float | None, policy: Policy) -> bool:
     retry = Retry(attempts=policy.model_attempts, backoff_s=policy.model_backoff_s)
     wait = wait_s(retry, run.seed, f"request-{run.turns}", run.failed_requests, retry_after_s)
     closed = wait_closes(run, wait)
-    if closed is None and wait >= LONGEST_S:
+    if not closed and wait >= LONGEST_S:
         wait = wait_s(retry, run.seed, f"request-{run.turns}", run.failed_requests, None)
-    if closed is not None:
-        run.close(closed)
+    for guard in closed:
+        run.close(guard)
+    if closed:
         return False
     run.not_before_s = max(run.not_before_s, run.spent_s + wait)
     return True

@@ -206,11 +206,11 @@ def _waits(run: Run, tool: Tool, call: Call, reading: Reading, made: int) -> boo
     once = tool.effect is EffectClass.AT_MOST_ONCE and call.body_runs > 0
     again = not once and made < tool.retry.attempts and (most is None or call.tries < most)
     closed = wait_closes(run, wait, call.id)
-    if closed is not None:
-        _close_by_wait(run, closed)
-    if closed is None and wait >= LONGEST_S:
+    for guard in closed:
+        _close_by_wait(run, guard)
+    if not closed and wait >= LONGEST_S:
         wait = backoff_s(tool, run.seed, call.id, made, None)
-    if closed is not None or not again:
+    if closed or not again:
         run.not_before_s = max(run.not_before_s, run.spent_s + wait)
         return False
     call.tries += 1
@@ -238,22 +238,27 @@ def _place_among_closed(closed: ClosedGuard) -> tuple[int, float, tuple[str, ...
     return (kind, -closed.opens_at, closed.calls) if kind else (0, 0.0, ())
 
 
-def wait_closes(run: Run, wait: float, call_id: str = "") -> ClosedGuard | None:
-    """The guard that a wait of so many seconds, for this call or for the model, would outlive, or None."""
+def wait_closes(run: Run, wait: float, call_id: str = "") -> list[ClosedGuard]:
+    """The guards that a wait of so many seconds, for this call or for the model, would outlive."""
     limits = run.limits
     calls = (call_id,) if call_id else ()
     until = limits.work_until_s
+    closed: list[ClosedGuard] = []
     if until is not None and run.spent_s + wait >= until and wait > 0:
-        return ClosedGuard(
-            guard="time_left", limit="deadline_s", allowed=until, used=run.spent_s, reason=StopReason.DEADLINE,
-            opens_at=(run.spent_s + wait) * 1.25, calls=calls,
+        closed.append(
+            ClosedGuard(
+                guard="time_left", limit="deadline_s", allowed=until, used=run.spent_s, reason=StopReason.DEADLINE,
+                opens_at=(run.spent_s + wait) * 1.25, calls=calls,
+            )
         )
     if limits.max_wait_s is not None and run.waited_s + wait > limits.max_wait_s:
-        return ClosedGuard(
-            guard="waits_left", limit="max_wait_s", allowed=limits.max_wait_s, used=run.waited_s,
-            reason=StopReason.MAX_WAIT, opens_at=run.waited_s + wait, calls=calls,
+        closed.append(
+            ClosedGuard(
+                guard="waits_left", limit="max_wait_s", allowed=limits.max_wait_s, used=run.waited_s,
+                reason=StopReason.MAX_WAIT, opens_at=run.waited_s + wait, calls=calls,
+            )
         )
-    return None
+    return closed
 
 
 def share_results(run: Run) -> None:
