@@ -161,7 +161,8 @@ def test_odd_values_come_back_equal_and_of_their_types(value: Any, other: Any) -
 @pytest.mark.parametrize("where", ["request", "fields", "arguments", "value", "draft", "nowhere"])
 def test_a_value_that_json_has_not_comes_back_wherever_it_stood(value: Any, where: str) -> None:
     engine = an_engine(box=Toolset([a_tool("look", args=None)]))
-    run = engine.start(["x", value] if where == "request" else "x", fields={"odd": value} if where == "fields" else None)
+    history = [{"role": "user", "text": "x", "odd": value}]
+    run = engine.start(history if where == "request" else "x", fields={"odd": value} if where == "fields" else None)
     args = {"odd": value} if where == "arguments" else {}
     engine.tell(run, Decided(Decision(calls=(ToolCall("look", args, "c1"),))))
     engine.tell(run, Returned("c1", value if where == "value" else 1))
