@@ -637,6 +637,13 @@ def test_texts_that_only_nfc_makes_equal_share_nothing_for_the_body_may_tell_the
     assert hand.run.body_runs == 2
 
 
+def test_calls_with_an_object_that_only_its_identity_tells_apart_share_nothing() -> None:
+    one = object()
+    hand = Hand().decides(ToolCall("look", {"q": one}, "c0"), ToolCall("look", {"q": one}, "c1"))
+
+    assert hand.batch == ["c0", "c1"]
+
+
 def test_defaults_and_identity_make_calls_identical_here_too() -> None:
     hand = Hand(a_tool(args=DEFAULTS)).decides(ToolCall("look", X), ToolCall("look", {**X, "n": 5})).plays()
     assert (hand.words, hand.run.body_runs) == (["ok", "ok"], 1)

@@ -398,6 +398,24 @@ def test_an_object_is_the_same_as_itself_only() -> None:
         assert call_key("t", {"a": value}) == call_key("t", {"a": value})
 
 
+def bound() -> Any:
+    return AllAlike().__repr__
+
+
+BY_IDENTITY: list[Any] = [AllAlike(), Hostile(), HostileByValue(), object(), threading.Lock(), bound(), dict, len, bound]
+
+
+@pytest.mark.parametrize("value", BY_IDENTITY, ids=range(len(BY_IDENTITY)))
+@pytest.mark.parametrize("wrap", [lambda one: {"a": one}, lambda one: {"a": [{"b": (one,)}]}, lambda one: one])
+def test_what_only_its_identity_tells_apart_has_no_key_by_content(value: Any, wrap: Callable[[Any], Any]) -> None:
+    assert call_key("t", wrap(value), True) == call_key(Text("t"), wrap(value), True) == ""
+
+
+def test_what_is_told_apart_by_content_has_the_same_key_either_way() -> None:
+    for args in ({"a": 1, "b": "x"}, {"a": [Point(1), ByValue(2), {3}, Word.ONE]}, UserDict(a=b"x"), {"a": "0x7f00aa"}, [], None):
+        assert call_key("t", args, True) == call_key("t", args) != ""
+
+
 def test_the_order_of_keys_does_not_count_in_a_value_that_holds_itself() -> None:
     def made(*names: str) -> Any:
         value: dict[str, Any] = {}

@@ -427,8 +427,15 @@ def test_a_late_body_says_whether_it_began() -> None:
     )
 
 
-def test_a_tool_that_was_removed_meanwhile_did_not_run() -> None:
-    assert perform.removed(call()) == Raised("c1", "LookupError", "the tool 't' was removed", None, False)
+@pytest.mark.parametrize("value", [object(), [object()], len], ids=range(3))
+def test_a_call_with_an_object_that_only_its_identity_tells_apart_is_never_remembered(value: Any) -> None:
+    by = host()
+    for _ in range(2):
+        made = asked(by, None, None, n=value)
+        assert made.event is None
+        settled(by, made, Returned("c1", "found"))
+    assert asked(by, None, tool(identity=("m",)), n=value, m=1).key
+    assert perform.peek(by, run(), call(args={"n": value}), tool()) is None
 
 
 @pytest.mark.parametrize(

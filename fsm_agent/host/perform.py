@@ -51,11 +51,6 @@ class Performance:
     event: CallEvent | None = None
 
 
-def removed(call: Call) -> CallEvent:
-    """The event of a call whose tool was there at the gate and is gone now."""
-    return Raised(call.id, "LookupError", f"the tool {call.tool!r} was removed", None, False)
-
-
 def before(host: Host, run: Run, call: Call, tool: Tool) -> Performance:
     """Consult memory and breaker; the performance has its event already when one of them answers for the body."""
     performance = Performance(call, tool)
@@ -97,11 +92,16 @@ def _memory_key(host: Host, tool: Tool, call: Call) -> str:
     # Whoever polls wants to know how it is now.
     if ttl is None and (tool.polling or not (host.ttl_s or tool.negative_ttl_s or host.negative_ttl_s)):
         return ""
-    args = call.args
-    if tool.defaults and tool.args is not None and isinstance(args, Mapping):
-        args = tool.args.with_defaults(args)
     # Nor is it where an argument is told apart by its identity alone: another object may come to have the same.
-    return call_key(tool.name, args if tool.identity is None else key_args(args, tool.identity), True)
+    args = call.args
+    return call_key(tool.name, telling(tool, args) if tool.defaults or tool.identity is not None else args, True)
+
+
+def telling(tool: Tool, args: Any) -> Any:
+    """The arguments that tell two calls of a tool apart: defaults filled in, and of them those that its contract names."""
+    if tool.defaults and tool.args is not None and issubclass(type(args), Mapping):
+        args = tool.args.with_defaults(args)
+    return key_args(args, tool.identity)
 
 
 def arguments(tool: Tool, call: Call, run: Run, left_s: float | None, context: Any) -> dict[str, Any]:
