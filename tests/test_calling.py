@@ -13,7 +13,7 @@ from fsm_agent import BreakerPolicy, Decision, Limits, Policy, Run, Tool, ToolCa
 from fsm_agent.core.agent_table import AGENT
 from fsm_agent.core.effects import CallTools
 from fsm_agent.core.engine import Engine
-from fsm_agent.core.events import CircuitOpen, Decided, Raised, Returned, Reused, Started
+from fsm_agent.core.events import CircuitOpen, Decided, Gone, Raised, Returned, Reused, Started
 from fsm_agent.core.setup import Setup
 from fsm_agent.core.tools import Toolset
 from fsm_agent.core.work import WORK
@@ -134,7 +134,8 @@ def test_a_tool_that_is_gone_and_arguments_that_cannot_be_built_are_told_and_not
     del bench.box._tools["t"]
     getattr(bench, way)(run, effect)
 
-    assert [(event.call_id, event.error, event.ran) for event in told(run)] == [("a", "LookupError", False), ("b", "ValueError", False)]
+    assert told(run) == [Gone("a"), Raised("b", "ValueError", "odd", None, False)]
+    assert run.errors == ["args:unknown_tool", "raised:ValueError"]
 
 
 @both

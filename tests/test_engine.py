@@ -47,6 +47,7 @@ from fsm_agent.core.events import (
     DecisionFailed,
     Denied,
     Event,
+    Gone,
     Judged,
     JudgeFailed,
     Lost,
@@ -111,17 +112,17 @@ PLACES: dict[str, tuple[Callable[[Engine], Run], type[Effect] | None, str]] = {
     "calling": (
         _at(calls("look")),
         CallTools,
-        "Started Returned Raised Reused CircuitOpen Lost Skipped Stopped Cancelled",
+        "Started Returned Raised Reused CircuitOpen Gone Lost Skipped Stopped Cancelled",
     ),
     "calling, begun": (
         _at(calls("look"), Started(("c1",))),
         CallTools,
-        "Started Returned Raised Reused CircuitOpen Lost Skipped Stopped Cancelled",
+        "Started Returned Raised Reused CircuitOpen Gone Lost Skipped Stopped Cancelled",
     ),
     "waiting for the next try": (
         _at(calls("fetch"), Started(("c1",)), Returned("c1", 1, SLOW_DOWN)),
         Wait,
-        "Started Returned Raised Reused CircuitOpen Lost Skipped Waited Stopped Cancelled",
+        "Started Returned Raised Reused CircuitOpen Gone Lost Skipped Waited Stopped Cancelled",
     ),
     "checking": (_at(calls("maybe")), Check, "Checked Skipped Reused CircuitOpen Superseded Stopped Cancelled"),
     "waiting for a person": (_at(calls("pay")), Pause, "Paused Approved Denied Superseded Stopped Cancelled"),
@@ -148,6 +149,7 @@ EVENTS: dict[str, Any] = {
     "Raised": Raised("c1", "OSError"),
     "Reused": Reused("c1", ["found"]),
     "CircuitOpen": CircuitOpen("c1", 3.0),
+    "Gone": Gone("c1"),
     "Lost": Lost("c1"),
     "Skipped": Skipped("c1", "hook"),
     "Checked": Checked("c1"),
@@ -204,7 +206,7 @@ def test_only_what_was_asked_for_is_taken_and_the_rest_leaves_the_run_as_it_was(
 
 @pytest.mark.parametrize("place", [place for place in PLACES if place not in ("over", "stopped")])
 @pytest.mark.parametrize(
-    "event", ["Started", "Returned", "Raised", "Reused", "CircuitOpen", "Lost", "Skipped", "Checked", "Approved", "Denied"]
+    "event", ["Started", "Returned", "Raised", "Reused", "CircuitOpen", "Gone", "Lost", "Skipped", "Checked", "Approved", "Denied"]
 )
 def test_an_answer_for_a_call_that_is_not_open_is_refused(place: str, event: str) -> None:
     engine = _engine()

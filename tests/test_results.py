@@ -194,6 +194,23 @@ def test_null_blank_text_an_empty_list_and_a_search_that_found_nothing_are_empty
     assert read_value(a_tool(), value).ok is True
 
 
+class Liar:
+    """Says that it is a text."""
+
+    @property
+    def __class__(self) -> Any:  # type: ignore[override]
+        return str
+
+
+class Uncounted(list[Any]):
+    def __len__(self) -> int:
+        raise OSError("len")
+
+
+def test_what_a_value_says_of_itself_makes_it_neither_empty_nor_an_error() -> None:
+    assert [says_nothing(value) for value in (Liar(), Uncounted(), Uncounted([1]))] == [False, True, False]
+
+
 @pytest.mark.parametrize("value", FULL, ids=range(len(FULL)))
 def test_everything_else_is_ok(value: Any) -> None:
     assert class_of(a_tool(), value) is ResultClass.OK

@@ -16,11 +16,12 @@ from hypothesis import strategies as st
 from fsm_agent.core.contracts import TableResult
 from fsm_agent.core.effects import CallTools, Decide, Judge, Wait
 from fsm_agent.core.errors import WrongEvent
-from fsm_agent.core.events import CircuitOpen, Event, Lost, Raised, Returned, Reused, Skipped
+from fsm_agent.core.events import CircuitOpen, Event, Gone, Lost, Raised, Returned, Reused, Skipped
 from fsm_agent.core.limits import Limits
 from fsm_agent.core.replay import replay
 from fsm_agent.core.results import backoff_s
 from fsm_agent.core.run import Run
+from fsm_agent.core.storable import storable
 from fsm_agent.core.tools import Retry, Tool, Toolset
 from fsm_agent.core.values import ResultClass, StopReason, ToolCall
 from fsm_agent.core.work import WORK
@@ -114,10 +115,11 @@ def test_a_tool_that_was_removed_meanwhile_is_performed_alone() -> None:
     box.gone = True
     assert hand.batch == ["c1"]
     assert hand.gives("c1").batch == ["c2"]
-    hand.fails("c2", "LookupError", ran=False, message="removed")
+    hand.tell(Gone("c2"))
     assert hand.batch == ["c3"]
     hand.gives("c3")
-    assert hand.words == ["ok", "raised:LookupError", "ok"]
+    assert hand.words == ["ok", "args:unknown_tool", "ok"]
+    assert (hand.call("c2").body_runs, hand.run.tool_errors, hand.run.bad_arguments) == (0, 0, 1)
     box.gone = False
     hand.asks("b")
     box.gone = True
@@ -443,7 +445,23 @@ def test_the_reason_a_host_gives_shows_no_secret() -> None:
     assert [call.detail for call in hand.calls] == ["shape at a (expected int; got '[redacted]')", "no [redacted]", "[redacted]"]
 
 
-STRAY = [Returned("c9", 1), Raised("c9", "E"), Reused("c9"), CircuitOpen("c9"), Lost("c9"), Skipped("c9", "w")]
+class Liar:
+    """Says that it is a text."""
+
+    @property
+    def __class__(self) -> Any:  # type: ignore[override]
+        return str
+
+
+@pytest.mark.parametrize("value", [Liar(), [Liar()], {"a": (1, {2})}, type("L", (list,), {"__len__": None})([1])], ids=range(4))
+def test_what_a_memory_gives_back_is_kept_as_a_run_keeps_values(value: Any) -> None:
+    hand = Hand().asks("look").tell(Reused("c1", value))
+
+    assert hand.call("c1").value == hand.run.journal[-1][1].value == storable(value)
+    assert (hand.call("c1").reused, hand.words) == (True, ["ok"])
+
+
+STRAY = [Returned("c9", 1), Raised("c9", "E"), Reused("c9"), CircuitOpen("c9"), Gone("c9"), Lost("c9"), Skipped("c9", "w")]
 
 
 @pytest.mark.parametrize("event", STRAY, ids=lambda event: type(event).__name__)

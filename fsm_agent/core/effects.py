@@ -24,7 +24,7 @@ class Decide:
 
 @attrs.define(slots=True)
 class CallTools:
-    """Perform these calls beside each other; answer each with Returned, Raised, Reused or CircuitOpen."""
+    """Perform these calls beside each other; answer each with Returned, Raised, Reused, CircuitOpen or Gone."""
 
     run: Run
     calls: list[Call]

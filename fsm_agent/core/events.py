@@ -96,6 +96,13 @@ class Lost:
 
 
 @attrs.define(slots=True)
+class Gone:
+    """The tool of a call that the gate let pass is not there any more; nothing ran, and the call is one of an unknown tool."""
+
+    call_id: str
+
+
+@attrs.define(slots=True)
 class Skipped:
     """A hook answered in the body's place; the body did not run."""
 
@@ -240,7 +247,7 @@ class Resumed:
 
 
 PeopleEvent = Checked | Paused | Approved | Denied | Superseded
-CallEvent = Returned | Raised | Reused | CircuitOpen | Lost | Skipped
+CallEvent = Returned | Raised | Reused | CircuitOpen | Gone | Lost | Skipped
 Event = (
     Decided
     | DecisionFailed

@@ -113,9 +113,13 @@ def says_nothing(value: Any) -> bool:
     """True for null, blank text, an empty list, and a mapping whose ``found`` is false, whatever else is in it (seed 001)."""
     if type(value) is dict:
         return value.get("found") is False
-    if isinstance(value, str):
-        return not value.strip()
-    return value is None or (isinstance(value, list | tuple) and not value) or (isinstance(value, Mapping) and _not_found(value))
+    # `type`, for whoever asks `isinstance` asks the value, and memory may hold what others put there.
+    kind = type(value)
+    if issubclass(kind, str):
+        return not str.strip(value)
+    if issubclass(kind, list | tuple):
+        return not (list if issubclass(kind, list) else tuple).__len__(value)
+    return value is None or (issubclass(kind, Mapping) and _not_found(value))
 
 
 def _not_found(value: Mapping[Any, Any]) -> bool:

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 import attrs
 
-from fsm_agent.core.events import CallEvent, CircuitOpen, Lost, Raised, Returned, Reused, Skipped
+from fsm_agent.core.events import CallEvent, CircuitOpen, Gone, Lost, Raised, Returned, Reused, Skipped
 from fsm_agent.core.gate import Toolbox, fault_text
 from fsm_agent.core.keys import leaves, observation_key
 from fsm_agent.core.plain import storable
@@ -116,6 +116,8 @@ def settle(run: Run, box: Toolbox, event: CallEvent, explain: bool = True) -> Ca
         reading = _remembered(tool, event)
     elif isinstance(event, CircuitOpen):
         reading = Reading(False, None, "refused:circuit_open", f"a probe may run in {event.retry_after_s:g} s")
+    elif isinstance(event, Gone):
+        reading = Reading(False, None, "args:unknown_tool", "the tool was removed before its body began")
     elif isinstance(event, Lost):
         reading = _lost(run, tool, call)
     else:
@@ -184,7 +186,9 @@ def _remembered(tool: Tool | None, event: Reused) -> Reading:
     if event.error:
         detail = f"remembered: {event.detail}" if event.detail else "remembered"
         return Reading(False, None, event.error, detail, _FAILED_CLASSES.get(event.error))
-    return Reading(True, event.value, result_class=OK if tool is None else class_of(tool, event.value))
+    # A memory that is the host's own, or that others put something into, may hold what no run can keep.
+    value = event.value = storable(event.value)
+    return Reading(True, value, result_class=OK if tool is None else class_of(tool, value))
 
 
 def _raised(tool: Tool | None, event: Raised) -> Reading:

@@ -19,6 +19,7 @@ from fsm_agent.core.events import (
     Decided,
     DecisionFailed,
     Event,
+    Gone,
     Judged,
     JudgeFailed,
     Lost,
@@ -48,7 +49,7 @@ from fsm_agent.core.verifying import missing_evidence
 from fsm_agent.core.writing import Answer, Synthesize
 
 _OUT_OF_TIME = (StopReason.DEADLINE, StopReason.MAX_WAIT)
-_CALL_EVENTS = frozenset({Returned, Raised, Reused, CircuitOpen, Lost, Skipped})
+_CALL_EVENTS = frozenset({Returned, Raised, Reused, CircuitOpen, Gone, Lost, Skipped})
 
 
 class _AsksNothing:

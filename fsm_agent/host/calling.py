@@ -10,7 +10,7 @@ import attrs
 
 from fsm_agent.core.effects import CallTools
 from fsm_agent.core.engine import Engine
-from fsm_agent.core.events import CallEvent
+from fsm_agent.core.events import CallEvent, Gone
 from fsm_agent.core.run import Run
 from fsm_agent.core.tools import Tool
 from fsm_agent.host import perform
@@ -146,7 +146,7 @@ class Caller:
                 continue
             tool = box.get(call.tool)
             if tool is None:
-                self.engine.tell(run, perform.removed(call), self._now(origin))
+                self.engine.tell(run, Gone(call.id), self._now(origin))
                 told = True
                 continue
             job = perform.before(host, run, call, tool)
