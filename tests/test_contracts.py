@@ -231,6 +231,13 @@ RETURN_CASES: list[tuple[dict[str, Any], Any, str]] = [
     ({"n": {"type": "int", "required": False}}, {}, ""),
     ({"a": {"type": "list"}, "b": {"type": "list"}}, {"a": [], "b": []}, "empty"),
     ({"a": {"type": "list"}, "b": {"type": "list"}}, {"a": [], "b": [1]}, ""),
+    ({"rows": {"type": "list"}, "notes": {"type": "list"}}, {"rows": [], "notes": ["x"]}, "empty"),
+    ({"notes": {"type": "list"}, "rows": {"type": "list"}}, {"notes": ["x", "y"], "rows": []}, "empty"),
+    ({"rows": {"type": "list"}, "notes": {"type": "list"}}, {"rows": [1], "notes": []}, ""),
+    ({"rows": {"type": "list", "min_len": 0}, "notes": {"type": "list"}}, {"rows": [], "notes": []}, ""),
+    ({"rows": {"type": "int"}, "notes": {"type": "list"}}, {"rows": 0, "notes": []}, "empty"),
+    ({"rows": {"type": ["list", "null"]}, "notes": {"type": "list"}}, {"rows": [], "notes": ["x"]}, "empty"),
+    ({"rows": {"type": "list", "required": False}, "notes": {"type": "list"}}, {"notes": []}, "empty"),
     ({"a": {"type": "list", "min_len": 0}}, {"a": []}, ""),
     ({"a": {"type": "list", "min_len": 0}, "b": {"type": "list"}}, {"a": [], "b": []}, "empty"),
     ({"a": {"type": "list", "min_len": 0}, "b": {"type": "list"}}, {"a": [1], "b": []}, ""),
@@ -527,6 +534,8 @@ def test_the_json_schema_says_what_the_table_says() -> None:
     }
     assert TableResult(RETURNS).json_schema()["properties"]["rows"]["minItems"] == 1
     assert "minItems" not in TableResult(RETURNS, empty_ok=True).json_schema()["properties"]["rows"]
+    two = TableResult({"notes": {"type": "list"}, "rows": {"type": "list"}}).json_schema()["properties"]
+    assert (two["rows"].get("minItems"), two["notes"].get("minItems")) == (1, None)
 
 
 def test_the_contracts_are_the_protocols() -> None:
