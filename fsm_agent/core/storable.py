@@ -31,6 +31,7 @@ from typing import Any, Final
 from uuid import UUID
 
 from fsm_agent.core.short_text import EnumName, enum_name, opaque_text, short
+from fsm_agent.core.tree_copy import tree_copy
 
 CYCLE: Final = "<cycle>"
 TOO_DEEP: Final = "<too deep>"
@@ -227,6 +228,10 @@ def storable(value: object) -> Any:
     """
     try:
         return value if type(value) in LEAVES else small_copy(value, [SMALL])
+    except Exception:
+        pass
+    try:
+        return tree_copy(value, LEAVES, _MAX_DEPTH)
     except Exception:
         return _Storing().of(value, 0)
 

@@ -17,6 +17,7 @@ import attrs
 
 from fsm_agent.core.errors import BuildError
 from fsm_agent.core.storable import CONTAINERS, LEAVES, SMALL, plain_copy, small_copy
+from fsm_agent.core.tree_copy import tree_copy
 from fsm_agent.host.clock import finite_seconds
 
 __all__ = ["DictMemory", "Memory", "Remembered", "TtlMemory"]
@@ -193,16 +194,20 @@ def _first_copy(value: Any) -> Any:
     """Return a copy that shares nothing mutable with `value`, or `_ABSENT` where there is none."""
     try:
         return value if type(value) in LEAVES else small_copy(value, [SMALL])
-    except Exception:  # no small JSON value; the slower way tells what can be copied
+    except Exception:
+        pass
+    try:
+        return tree_copy(value, LEAVES, _MAX_DEPTH)
+    except Exception:  # no JSON value; the slower way tells what can be copied
         pass
     try:
         # `plain_copy` always gives something, be it the object itself; a generator handed back twice would be empty.
-        return plain_copy(value) if _is_plain(value) else deepcopy(value)
+        return plain_copy(value) if is_plain(value) else deepcopy(value)
     except Exception:
         return _ABSENT
 
 
-def _is_plain(value: object) -> bool:
+def is_plain(value: object) -> bool:
     """Say whether `value` is containers and leaves throughout; RecursionError for what nests too deep to copy whole."""
     met: set[int] = set()
     level = [value]
