@@ -131,8 +131,51 @@ class Named(StrEnum):
     T = "t"
 
 
-@pytest.mark.parametrize("name", [None, 5, [], {}, b"t", "T", "", "\ud800", Named.T, object()], ids=range(10))
-def test_only_a_plain_text_of_the_table_is_a_name(name: Any) -> None:
+class Unhashable(str):
+    def __hash__(self) -> int:
+        raise RuntimeError("no")
+
+    def __eq__(self, other: object) -> bool:
+        raise RuntimeError("no")
+
+
+@pytest.mark.parametrize("name", [Named.T, type("Text", (str,), {})("t"), Unhashable("t")], ids=range(3))
+def test_a_text_of_a_class_of_its_own_names_what_its_text_names(name: Any) -> None:
+    tools = LiveTools({"t": entry()})
+
+    assert tools.get(name) is tools.get("t") is not None
+    assert tools.argument_names(name) == ["n"]
+    assert LiveTools({Named.T: entry()}).names() == ["t"]
+
+
+class Raising(dict[Any, Any]):
+    def _raise(self, *args: Any) -> Any:
+        raise RuntimeError("no")
+
+    get = __getitem__ = __iter__ = __len__ = __contains__ = keys = items = values = __eq__ = _raise
+    __hash__ = None
+
+
+@pytest.mark.parametrize("entries", [Raising(t=entry()), {"t": Raising(entry())}, {"t": entry(args=Raising(n={}))}], ids=range(3))
+def test_a_table_an_entry_or_a_contract_that_raises_when_it_is_read_makes_no_tool(entries: Any) -> None:
+    tools = LiveTools(entries)
+
+    for _ in range(2):
+        assert tools.get("t") is None
+        assert tools.argument_names("t") is None
+        assert tools.names() in ([], ["t"])
+
+
+def test_the_names_of_arguments_may_be_gone_through_while_the_contract_is_edited() -> None:
+    entries = {"t": entry()}
+    names = LiveTools(entries).argument_names("t")
+    entries["t"]["args"]["more"] = {}
+
+    assert names == ["n"]
+
+
+@pytest.mark.parametrize("name", [None, 5, [], {}, b"t", "T", "", "\ud800", object()], ids=range(9))
+def test_what_is_no_text_of_the_table_is_no_name(name: Any) -> None:
     tools = LiveTools({"t": entry()})
 
     assert tools.get(name) is None

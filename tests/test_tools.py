@@ -56,6 +56,19 @@ def test_a_policy_that_says_nothing_known_is_refused(wrong: dict[str, Any]) -> N
         Policy(**wrong)
 
 
+class Unhashable(str):
+    def __hash__(self) -> int:
+        raise RuntimeError("no")
+
+
+def test_a_text_of_a_class_of_its_own_names_what_its_text_names() -> None:
+    one = Tool(name="t", fn=body)
+    box = Toolset([one])
+
+    assert box.get(type("Text", (str,), {})("t")) is box.get(Unhashable("t")) is one
+    assert [box.get(name) for name in ("u", None, 5, [], b"t")] == [None] * 5
+
+
 def test_two_tools_of_one_name_are_refused() -> None:
     with pytest.raises(BuildError, match="two tools are named 't'"):
         Toolset([Tool(name="t", fn=body), Tool(name="t", fn=body)])

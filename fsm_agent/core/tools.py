@@ -182,7 +182,12 @@ class Toolset:
 
     def get(self, name: Any) -> Tool | None:
         """The tool of that name, or None, whatever a decider made of the name."""
-        return self._tools.get(name) if isinstance(name, str) else None
+        if type(name) is not str:
+            if not issubclass(type(name), str):
+                return None
+            # A text of a class of its own, such as a member of an enum, names what its text names.
+            name = str.__str__(name)
+        return self._tools.get(name)
 
     def names(self) -> Collection[str]:
         """The names, in order."""

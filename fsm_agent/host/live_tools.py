@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import attrs
@@ -35,8 +35,9 @@ class LiveTools:
 
     A machine over it may name tools that are not there yet: no name is refused when it is built.
 
-    An entry that makes no tool (no mapping, contradictions) is no tool: its name is unknown. One without a function is
-    measured like any other and fails when it is called. Tools are pure unless their entry declares an effect.
+    An entry that makes no tool (no mapping, one that cannot be read, contradictions) is no tool: its name is unknown. One
+    without a function is measured like any other and fails when it is called. Tools are pure unless their entry declares an
+    effect.
     """
 
     def __init__(self, entries: Mapping[str, Any]) -> None:
@@ -44,16 +45,23 @@ class LiveTools:
         self._made: dict[str, _Made] = {}
 
     def get(self, name: Any) -> Tool | None:
-        """The tool of that name as its entry stands now, or None."""
-        if type(name) is not str:
+        """The tool of that name as its entry stands now, or None; never raises."""
+        try:
+            if type(name) is not str and (name := _text(name)) is None:
+                return None
+            entry, made = self._entries.get(name), self._made.get(name)
+            if made is not None and made.plain and made.entry is entry and len(entry) == 3:
+                try:
+                    if entry["fn"] is made.fn and entry["args"] is made.args and entry["returns"] is made.returns:
+                        return made.tool
+                except KeyError:
+                    pass
+            return self._looked_at(name, entry, made)
+        except Exception:
+            # A table or an entry that cannot be read holds no tool.
             return None
-        entry, made = self._entries.get(name), self._made.get(name)
-        if made is not None and made.plain and made.entry is entry and len(entry) == 3:
-            try:
-                if entry["fn"] is made.fn and entry["args"] is made.args and entry["returns"] is made.returns:
-                    return made.tool
-            except KeyError:
-                pass
+
+    def _looked_at(self, name: str, entry: Any, made: _Made | None) -> Tool | None:
         if type(entry) is not dict and not isinstance(entry, Mapping):
             return None
         get = entry.get
@@ -73,22 +81,35 @@ class LiveTools:
         return tool
 
     def names(self) -> Collection[str]:
-        """The names of the entries."""
-        return [name for name in self._entries if isinstance(name, str)]
+        """The names of the entries; none where they cannot be read."""
+        try:
+            return [text for name in self._entries if (text := _text(name)) is not None]
+        except Exception:
+            return []
 
-    def argument_names(self, name: Any) -> Iterable[str] | None:
+    def argument_names(self, name: Any) -> list[str] | None:
         """The arguments that a tool's contract knows, or None when there is no such tool or it has no contract."""
-        entry = self._entries.get(name) if type(name) is str else None
-        if entry is None:
+        try:
+            text = _text(name)
+            entry = None if text is None else self._entries.get(text)
+            # A copy: the contract may be edited while somebody goes through its names.
+            return None if entry is None else _argument_names(entry)
+        except Exception:
             return None
-        args = entry.get("args") if type(entry) is dict or isinstance(entry, Mapping) else None
-        if type(args) is not dict and not isinstance(args, Mapping):
-            if not isinstance(args, ArgumentsContract):
-                return None
-            args = args.json_schema()
-        if type(args.get("type")) is str:
-            return list(args.get("properties") or ())
-        return args
+
+
+def _text(name: object) -> str | None:
+    """The text of a name, also of one of a class of its own, such as a member of an enum; None for what is no text."""
+    return str.__str__(name) if issubclass(type(name), str) else None
+
+
+def _argument_names(entry: Any) -> list[str] | None:
+    args = entry.get("args") if type(entry) is dict or isinstance(entry, Mapping) else None
+    if type(args) is not dict and not isinstance(args, Mapping):
+        if not isinstance(args, ArgumentsContract):
+            return None
+        args = args.json_schema()
+    return list(args.get("properties") or ()) if type(args.get("type")) is str else list(args)
 
 
 def _rest(entry: Mapping[str, Any]) -> Any:
