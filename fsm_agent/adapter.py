@@ -6,12 +6,13 @@ module (`REPAIRS`, `MAX_ATTEMPTS`, ...) takes effect with the next call. Many th
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, MutableMapping
 from threading import Lock
 from typing import Any, TypedDict
 
 from fsm_agent.core._machine import Machine
-from fsm_agent.desk import Fix, OrderFault, ToolDesk, cache_key, rows_of
+from fsm_agent.desk import Fix, OrderFault, ToolDesk
+from fsm_agent.desk_answers import rows_of
 from fsm_agent.lab import stock
 from fsm_agent.lab.stock import FALLBACK_REGION, MAX_ATTEMPTS, MAX_ROWS
 
@@ -109,11 +110,12 @@ def desk() -> ToolDesk:
     """The desk over this module's names as they are bound now."""
     made = _made[-1] if _made else None
     if made is None or made.tools is not TOOLS or made.repairs is not REPAIRS or made.cache is not CACHE:
-        # What is no mapping repairs nothing: a step of the lab never raises.
-        repairs = REPAIRS if isinstance(REPAIRS, Mapping) else {}
-        made = ToolDesk(tools=TOOLS, default_tool="stock_lookup", repairs=repairs, fixes=_FIXES, cache=CACHE)
+        # What is no mapping holds no tool, repairs nothing and remembers nothing: a step of the lab never raises.
+        tools, repairs = (bound if issubclass(type(bound), Mapping) else {} for bound in (TOOLS, REPAIRS))
+        cache = CACHE if issubclass(type(CACHE), MutableMapping) else {}
+        made = ToolDesk(tools=tools, default_tool="stock_lookup", repairs=repairs, fixes=_FIXES, cache=cache)
         _made[:] = [made]
-    if made.max_attempts != MAX_ATTEMPTS:
+    if made.max_attempts is not MAX_ATTEMPTS:
         made.max_attempts = MAX_ATTEMPTS
     return made
 
@@ -133,18 +135,31 @@ def call_tool(name: object, args: object) -> dict[str, Any]:
     return desk().call_tool(name, args)
 
 
-def can_repair(state: object, attempts: int | None = None) -> bool:
-    """True while the last reason has a repair, attempts are left, and that repair has not been tried."""
-    return desk().can_repair(state, attempts)
+def cache_key(name: object, args: object) -> str:
+    """The key of a call in `CACHE`: the same whatever the order of its keys, different for different calls."""
+    return desk().cache_key(name, args)
+
+
+def can_repair(state: object = None, attempts: int | None = None, *, reason: object = None) -> bool:
+    """True while the last reason has a repair, attempts are left, and that repair has not been tried.
+
+    Takes a state, or a reason (in its place or by its name) and the attempts so far. With a `MAX_ATTEMPTS` that is neither an
+    int nor None nothing is repaired.
+    """
+    return desk().can_repair(state, attempts, reason=reason)
 
 
 def run_naive(order: object) -> dict[str, Any]:
-    """Pick, fetch, then reply or give up; the answer of `handle` with the `path` walked."""
+    """Pick, fetch, then reply or give up; the answer of `handle` with the `path` walked. `MAX_ATTEMPTS` is none of its concern."""
     return desk().run_naive(order)
 
 
 def handle(order: object) -> dict[str, Any]:
-    """Handle one order, repaired by reason where that helps; it never raises."""
+    """Handle one order, repaired by reason where that helps, in at most `MAX_ATTEMPTS` tries; it never raises.
+
+    None is no cap. The first try is always made, so an int below 1 is as good as 1. Anything else, a bool included, ends in
+    ``ok: False`` with the reason ``limits:MAX_ATTEMPTS``.
+    """
     return desk().handle(order)
 
 
@@ -167,49 +182,57 @@ class State(TypedDict, total=False):
 
 def pick(state: State) -> State:
     """The step that chooses the tool and the arguments of the order."""
-    path = [*state.get("path", []), "pick"]
+    path = [*_listed(state, "path"), "pick"]
     try:
         tool, args = desk().choose(state.get("order"))
     except OrderFault as fault:
-        return {"tool": "", "args": {}, "errors": [*state.get("errors", []), str(fault)], "path": path}
+        return {"tool": "", "args": {}, "errors": [*_listed(state, "errors"), str(fault)], "path": path}
     return {"tool": tool, "args": args, "path": path}
 
 
 def fetch(state: State) -> State:
-    """The step that makes the call and keeps its result or its reason."""
-    tool, args = state["tool"], state["args"]
+    """The step that makes the call and keeps its result or its reason; without a tool that is ``args:unknown_tool``."""
+    tool, args = state.get("tool", ""), state.get("args", {})
     result = desk().call_tool(tool, args)
-    errors = state.get("errors", [])
+    errors = _listed(state, "errors")
     return {
         "result": result,
-        "attempts": state.get("attempts", 0) + 1,
-        "errors": [*errors, result["error"]] if result["error"] else list(errors),
-        "calls": [*state.get("calls", []), {"tool": tool, "args": args}],
-        "path": [*state.get("path", []), "fetch"],
+        "attempts": (state.get("attempts") or 0) + 1,
+        "errors": [*errors, result["error"]] if result["error"] else errors,
+        "calls": [*_listed(state, "calls"), {"tool": tool, "args": args}],
+        "path": [*_listed(state, "path"), "fetch"],
     }
 
 
 def repair(state: State) -> State:
     """The step that changes the call by the reason of its failure; it changes nothing where there is no repair."""
-    name = REPAIRS.get(state["errors"][-1], "") if state.get("errors") else ""
-    path = [*state.get("path", []), "repair"]
-    if name not in _FIXES:
+    errors, path = _listed(state, "errors"), [*_listed(state, "path"), "repair"]
+    mended = desk().repaired(errors[-1], state.get("tool", ""), state.get("args", {})) if errors else None
+    if mended is None:
         return {"path": path}
-    tool, args = _FIXES[name](state["tool"], state["args"])
-    return {"tool": tool, "args": args, "fixes": [*state.get("fixes", []), name], "path": path}
+    name, tool, args = mended
+    return {"tool": tool, "args": args, "fixes": [*_listed(state, "fixes"), name], "path": path}
 
 
 def reply(state: State) -> State:
-    """The step that answers from the result."""
-    value = state["result"]["value"]
-    path = [*state.get("path", []), "reply"]
+    """The step that answers from the result; where none was had there is nothing to say but the reason, as `giveup` does."""
+    result, path = state.get("result"), [*_listed(state, "path"), "reply"]
+    if not result or result.get("ok") is False:
+        return {**giveup(state), "path": path}
+    value = result.get("value")
     return {"ok": True, "rows": rows_of(value), "answer": desk().reply(value), "path": path}
 
 
 def giveup(state: State) -> State:
     """The step that answers with the reason when nothing could be had."""
-    errors = state.get("errors") or ["stopped"]
-    return {"ok": False, "rows": [], "answer": desk().giveup(errors), "path": [*state.get("path", []), "giveup"]}
+    errors = _listed(state, "errors") or ["stopped"]
+    return {"ok": False, "rows": [], "answer": desk().giveup(errors), "path": [*_listed(state, "path"), "giveup"]}
+
+
+def _listed(state: State, name: str) -> list[Any]:
+    """A copy of a list of the state; empty where it has none yet."""
+    kept: Any = state.get(name)
+    return list(kept) if kept else []
 
 
 def build_naive() -> Machine:

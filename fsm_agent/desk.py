@@ -14,9 +14,8 @@ from fsm_agent.core.answers import Answer, answer_of
 from fsm_agent.core.effects import Decide
 from fsm_agent.core.engine import Engine
 from fsm_agent.core.errors import LimitsError
-from fsm_agent.core.keys import call_key
 from fsm_agent.core.limits import Limits
-from fsm_agent.core.plain import plain_copy, short
+from fsm_agent.core.plain import short
 from fsm_agent.core.run import Run
 from fsm_agent.core.setup import Setup
 from fsm_agent.core.storable import own_args
@@ -24,6 +23,7 @@ from fsm_agent.core.table import Table
 from fsm_agent.core.turn import Repair
 from fsm_agent.core.values import Decision, Policy, new_decision, new_tool_call
 from fsm_agent.core.work import WORK
+from fsm_agent.desk_answers import as_asked, found_text, no_name, rows_of, unhandled
 from fsm_agent.host.door import Door
 from fsm_agent.host.drivers import Driver
 from fsm_agent.host.fixes import check_machine, check_mappings, check_text
@@ -49,11 +49,17 @@ class Repairs:
     _made: dict[str, tuple[Fix, tuple[str, Repair]]] = attrs.field(init=False, factory=dict)
 
     def get(self, error: str) -> tuple[str, Repair] | None:
-        """The repair of an error word, or None when there is none or its name means nothing."""
-        names = self.names
-        name = names.get(error) if type(names) is dict or isinstance(names, Mapping) else None
-        fix = self.fixes.get(name) if isinstance(name, str) else None
-        if name is None or fix is None:
+        """The repair of an error word, or None when there is none, it cannot be looked up or its name means nothing; never raises."""
+        try:
+            name: Any = self.names.get(error)
+            if type(name) is not str:
+                if not issubclass(type(name), str):
+                    return None
+                name = str.__str__(name)
+            fix = self.fixes.get(name)
+        except Exception:
+            return None
+        if fix is None:
             return None
         made = self._made.get(name)
         if made is None or made[0] is not fix:
@@ -69,7 +75,8 @@ class ToolDesk:
     changed in it takes effect at once. Its tools may come later, so the names of tools in `table` are not checked.
     `repairs` maps error words to the names of `fixes`, each a function of tool and arguments. `default_tool` serves orders
     that prefer none. `cache` remembers successes by `cache_key`. `naive_table` and `table` are the machines without and
-    with repair. `max_attempts` may be changed at any time, the rest may not.
+    with repair. `max_attempts` is how often an order is tried at most (None: no cap; the first try is always made, so what
+    is below 1 is as good as 1); it may be changed at any time, the rest may not.
     """
 
     tools: Mapping[str, Any] = attrs.field(on_setattr=attrs.setters.frozen)
@@ -82,6 +89,7 @@ class ToolDesk:
     naive_table: Table = attrs.field(default=NAIVE, on_setattr=attrs.setters.frozen)
     _box: LiveTools = attrs.field(init=False)
     _door: Door = attrs.field(init=False)
+    _repairs: Repairs = attrs.field(init=False)
     _drivers: dict[bool, Driver] = attrs.field(init=False)
     _limits: dict[Any, Limits] = attrs.field(init=False, factory=dict)
 
@@ -93,7 +101,7 @@ class ToolDesk:
         self._box = LiveTools(self.tools)
         self._door = Door(self._box, DictMemory(self.cache))
         host = Host(memory=self._door.memory, ttl_s=_FOREVER)
-        repairs = Repairs(self.repairs, self.fixes)
+        repairs = self._repairs = Repairs(self.repairs, self.fixes)
         self._drivers = {
             naive: Driver(
                 engine=Engine(
@@ -115,25 +123,42 @@ class ToolDesk:
         }
 
     def handle(self, order: object) -> dict[str, Any]:
-        """Handle one order with repair; see `answer` for what comes back."""
-        return self.answer(self.run(order))
+        """Handle one order with repair; see `answer` for what comes back.
+
+        Attempts that are neither an int nor None end it with the reason ``limits:MAX_ATTEMPTS`` before anything is tried.
+        """
+        try:
+            limits = self.limits()
+        except LimitsError as error:
+            return unhandled("limits:MAX_ATTEMPTS", error)
+        return self.answer(self._driven(order, False, limits))
 
     async def ahandle(self, order: object) -> dict[str, Any]:
         """`handle` inside a running event loop; bodies may be coroutine functions."""
+        try:
+            limits = self.limits()
+        except LimitsError as error:
+            return unhandled("limits:MAX_ATTEMPTS", error)
         driver = self._drivers[False]
-        run = driver.engine.start(order, run_id=self._door.numbered(), limits=self.limits())
+        run = driver.engine.start(order, run_id=self._door.numbered(), limits=limits)
         await driver.adrive(run)
         return self.answer(run)
 
     def run_naive(self, order: object) -> dict[str, Any]:
-        """Handle one order without repair; the answer has `path` too, the states walked."""
+        """Handle one order without repair, whatever the attempts; the answer has `path` too, the states walked."""
         run = self.run(order, naive=True)
         return {**self.answer(run), "path": list(run.path)}
 
     def run(self, order: object, *, naive: bool = False) -> Run:
-        """Drive one order to its end; the run holds its trace, counters and explained stop."""
+        """Drive one order to its end; the run holds its trace, counters and explained stop.
+
+        Raises LimitsError, where there is repair, for attempts that are neither an int nor None.
+        """
+        return self._driven(order, naive, None if naive else self.limits())
+
+    def _driven(self, order: object, naive: bool, limits: Limits | None) -> Run:
         driver = self._drivers[naive]
-        run = driver.engine.start(order, run_id=self._door.numbered(), limits=self.limits())
+        run = driver.engine.start(order, run_id=self._door.numbered(), limits=limits)
         driver.drive(run)
         return run
 
@@ -156,12 +181,13 @@ class ToolDesk:
             if type(order) is not dict and not isinstance(order, Mapping):
                 raise OrderFault("args:type:order")
             preferred = order.get("prefer")
-            tool = self.default_tool if preferred is None or preferred == "" else preferred
+            tool = self.default_tool if preferred is None else preferred
             if type(tool) is not str:
-                tool = str.__str__(tool) if isinstance(tool, str) else f"<{short(tool, 60)}>"
+                tool = str.__str__(tool) if issubclass(type(tool), str) else no_name(tool)
+            tool = tool or self.default_tool
             names = self._box.argument_names(tool)
             if names is None:
-                names = self._box.argument_names(self.default_tool) or ()
+                names = self._box.argument_names(self.default_tool) or []
             args = {}
             for name in names:
                 if name in order:
@@ -172,15 +198,21 @@ class ToolDesk:
 
     def limits(self) -> Limits:
         """The limits of one order, with the attempts in force now; raises LimitsError when they are no whole number."""
-        most = self.max_attempts
-        known = self._limits.get(most) if type(most) is int else None
+        most = self._most_tries()
+        known = self._limits.get(most)
         if known is None:
-            if most is not None and type(most) is not int:
-                raise LimitsError(f"max_attempts is {short(most, 60)}; give a whole number from 1, or None")
             tries = None if most is None else max(1, most)
             # A try is at most two steps, and the end one.
             known = self._limits[most] = Limits.lab(max_attempts=tries, max_steps=max(64, 2 * (tries or 0) + 2))
         return known
+
+    def _most_tries(self) -> int | None:
+        most = self.max_attempts
+        if most is None or type(most) is int:
+            return most
+        if type(most) is bool or not issubclass(type(most), int):
+            raise LimitsError(f"max_attempts is {short(most, 60)}; give a whole number from 1, or None")
+        return int.__int__(most)
 
     def answer(self, run: Run) -> dict[str, Any]:
         """What an order gets back, as plain data of its own.
@@ -195,7 +227,7 @@ class ToolDesk:
         rows: list[Any] = []
         if last is not None and ok:
             rows = rows_of(last.value)
-            text = _found_text(last.value, rows)
+            text = found_text(last.value, rows)
         else:
             text = self.giveup(errors)
         return {
@@ -205,13 +237,15 @@ class ToolDesk:
             "errors": list(errors),
             "fixes": list(run.fixes),
             "attempts": len(run.tried),
-            "calls": [{"tool": tool, "args": own_args(args)} for tool, args in run.tried],
+            "calls": [
+                {"tool": as_asked(run.request, tool) if tool[:1] == "<" else tool, "args": own_args(args)} for tool, args in run.tried
+            ],
             "tool_runs": run.body_runs,
         }
 
     def reply(self, value: Any) -> str:
         """The answer in words; it claims nothing that is not in the rows."""
-        return _found_text(value, rows_of(value))
+        return found_text(value, rows_of(value))
 
     def giveup(self, errors: Sequence[str]) -> str:
         """The answer in words when nothing could be had."""
@@ -225,49 +259,39 @@ class ToolDesk:
         """An empty text, or shape, empty, too_big or range."""
         return self._door.validate_result(name, value)
 
+    def cache_key(self, name: object, args: object) -> str:
+        """The key of a call in `cache`: the same for the same call whatever the order of its keys, different for different calls.
+
+        Where the tool's contract has defaults they count as given, and where it names what tells calls apart that alone counts.
+        A call with an object that only its identity tells apart has a key, but is never remembered.
+        """
+        return self._door.cache_key(name, args)
+
     def call_tool(self, name: object, args: object) -> dict[str, Any]:
         """One call through the door: ``{"ok", "value", "error"}``; see `Door.call_tool`."""
         return self._door.call_tool(name, args)
 
-    def can_repair(self, state: object, attempts: int | None = None) -> bool:
+    def can_repair(self, state: object = None, attempts: int | None = None, *, reason: object = None) -> bool:
         """True while the last reason has a repair, attempts are left, and that repair has not been tried.
 
-        Takes a state (``errors``, ``attempts``, ``fixes``; absent means empty), or a reason and the attempts so far.
-        What is neither has no repair.
+        Takes a state (``errors``, ``attempts``, ``fixes``; absent means empty), or a reason, in its place or by its name, and
+        the attempts so far. What is neither has no repair, and with attempts that are no number there is none.
         """
         try:
             if isinstance(state, Mapping):
                 errors, fixes = state.get("errors") or (), state.get("fixes") or ()
-                reason, tried = (errors[-1] if errors else ""), state.get("attempts") or 0
+                last, tried = (errors[-1] if errors else ""), state.get("attempts") or 0
             else:
-                reason, tried, fixes = state, attempts or 0, ()
-            name = self.repairs.get(reason) if isinstance(reason, str) else None
-            left = self.max_attempts is None or tried < self.max_attempts
-            return left and name is not None and name in self.fixes and name not in fixes
+                last, tried, fixes = state if reason is None else reason, attempts or 0, ()
+            most, repair = self._most_tries(), self._repairs.get(last) if isinstance(last, str) else None
+            return repair is not None and repair[0] not in fixes and bool(most is None or tried < most)
         except Exception:
             return False
 
-
-def cache_key(name: object, args: object) -> str:
-    """The same for the same call whatever the order of its keys, different for different calls."""
-    return call_key(name, args)
-
-
-def rows_of(value: Any) -> list[Any]:
-    """The rows of a result: its ``rows``, else the first list it holds, else itself where it is a list; a copy."""
-    if type(value) is dict or isinstance(value, Mapping):
-        lists = (item for item in value.values() if isinstance(item, list))
-        value = value["rows"] if "rows" in value else next(lists, [])
-    return [dict(row) if type(row) is dict else plain_copy(row) for row in value] if type(value) is list else []
-
-
-def _found_text(value: Any, rows: list[Any]) -> str:
-    if not rows:
-        return f"no rows: {short(value)}"
-    try:
-        name = value.get("sku", "found") if isinstance(value, dict) else "found"
-        texts = [" ".join(map(str, row.values())) if type(row) is dict else str(row) for row in rows]
-        return f"{name}: {', '.join(texts)}"
-    except Exception:
-        # Python writes out no integer of several thousand digits, whatever holds it.
-        return f"found: {short(rows)}"
+    def repaired(self, reason: object, tool: Any, args: Any) -> tuple[str, str, Any] | None:
+        """The repair of a reason, and the tool and arguments as it changes them; None where there is none or it fails."""
+        try:
+            name = self._repairs.get(reason)[0]  # type: ignore[arg-type,index]
+            return (name, *self.fixes[name](tool, args))
+        except Exception:
+            return None

@@ -10,6 +10,7 @@ import random
 import sys
 from collections import Counter, OrderedDict, UserDict
 from collections.abc import Callable
+from enum import Enum
 from types import MappingProxyType
 from typing import Any
 
@@ -199,6 +200,29 @@ def test_one_limit_out_of_range(limit: int) -> None:
 def test_of_several_faults_the_first_is_told(args: dict[Any, Any], reason: str) -> None:
     assert lab.validate_args("stock_lookup", args) == reason
     assert lab.validate_args("stock_lookup", dict(reversed(args.items()))) == reason
+
+
+class Named(Enum):
+    LOOKUP = "stock_lookup"
+
+
+class NamedText(str, Enum):  # noqa: UP042
+    LOOKUP = "stock_lookup"
+
+
+class Text(str):
+    __slots__ = ()
+
+
+@pytest.mark.parametrize("name", [NamedText.LOOKUP, Text("stock_lookup")], ids=["enum", "subclass"])
+def test_a_text_of_a_class_of_its_own_names_what_its_text_names_at_every_door(name: Any) -> None:
+    assert lab.validate_args(name, GOOD) == lab.validate_result(name, result(1)) == ""
+    assert lab.validate_args(name, {**GOOD, "limit": 9}) == "range:limit"
+    assert lab.call_tool(name, GOOD)["ok"]
+    assert lab.cache_key(name, GOOD) == lab.cache_key("stock_lookup", GOOD)
+    assert lab.handle({**GOOD, "prefer": name})["tool_runs"] == 0
+    assert lab.fetch({"tool": name, "args": GOOD})["result"]["ok"]
+    assert lab.validate_args(Named.LOOKUP, GOOD) == "unknown_tool"
 
 
 @odd
@@ -649,6 +673,29 @@ def test_an_entry_that_somebody_put_there_is_a_hit() -> None:
     assert lab.handle(GOOD)["attempts"] == len(lab.handle(GOOD)["calls"]) == 1
 
 
+class Liar:
+    """Says that it is of another type."""
+
+    def __init__(self, kind: type) -> None:
+        self.kind = kind
+
+    @property
+    def __class__(self) -> Any:  # type: ignore[override]
+        return self.kind
+
+
+@pytest.mark.parametrize(
+    "value", [*ODD.values(), *(Liar(one) for one in (str, int, list, dict, type(None))), Unreadable(), {"rows": 5}, [1]], ids=range(len(ODD) + 8)
+)
+def test_no_entry_that_somebody_put_there_makes_a_door_raise(value: Any) -> None:
+    lab.CACHE[lab.cache_key("stock_lookup", GOOD)] = value
+
+    for answer in (lab.handle(GOOD), lab.run_naive(GOOD)):
+        assert (answer["ok"], type(answer["answer"]), type(answer["rows"]), answer["tool_runs"]) == (True, str, list, 0)
+    assert lab.call_tool("stock_lookup", GOOD)["ok"]
+    assert ran() == 0
+
+
 def test_memory_may_be_cleared_or_rebound_at_any_time() -> None:
     lab.handle(GOOD)
     lab.CACHE.clear()
@@ -738,6 +785,14 @@ def test_can_repair_reads_repairs_and_attempts_as_they_are_bound() -> None:
     assert lab.can_repair({"errors": ["args:range:limit"], "attempts": 1})
 
 
+def test_can_repair_takes_a_reason_and_attempts_by_name() -> None:
+    assert lab.can_repair(reason="result:too_big", attempts=1)
+    assert not lab.can_repair(reason="result:too_big", attempts=3)
+    assert not lab.can_repair(reason="result:empty", attempts=1)
+    assert lab.can_repair(state={"errors": ["result:too_big"]})
+    assert not lab.can_repair()
+
+
 # -- the naive run ---------------------------------------------------------------------------------------------------
 
 
@@ -804,6 +859,22 @@ def test_the_steps_of_no_order_give_up_with_its_reason() -> None:
     assert lab.giveup({})["ok"] is False
     assert lab.repair({"errors": ["result:empty"]}) == {"path": ["repair"]}
     assert lab.repair({}) == {"path": ["repair"]}
+
+
+@pytest.mark.parametrize(
+    "state",
+    [{}, {"order": 5}, {"tool": None, "args": None}, {"tool": "zz", "args": 5}, {"result": None}, {"result": {}, "errors": None},
+     {"path": None, "errors": None, "fixes": None, "attempts": None, "calls": None}],
+    ids=range(7),
+)  # fmt: skip
+def test_a_step_on_a_state_that_lacks_what_it_needs_gives_a_reason(state: Any) -> None:
+    fetched = lab.fetch(state)
+    assert (fetched["result"]["ok"], fetched["errors"], fetched["attempts"]) == (False, ["args:unknown_tool"], 1)
+    replied = lab.reply(state)
+    assert (replied["ok"], replied["rows"], replied["answer"], replied["path"]) == (False, [], "gave up: stopped", ["reply"])
+    assert lab.repair({**state, "errors": ["args:allowed:region"], "args": 5}) == {"path": ["repair"]}
+    assert lab.pick(state)["tool"] == ""
+    assert lab.giveup(state)["answer"] == "gave up: stopped"
 
 
 def test_steps_return_what_they_change_and_change_nothing() -> None:

@@ -9,7 +9,7 @@ import threading
 from collections import OrderedDict, UserDict
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from enum import StrEnum
+from enum import IntEnum, StrEnum
 from types import MappingProxyType
 from typing import Any
 
@@ -20,6 +20,7 @@ from lab_world import (
     GOOD,
     KEYS,
     ODD,
+    Evil,
     Unreadable,
     expected_rows,
     fresh,
@@ -37,7 +38,7 @@ from fsm_agent.core.errors import LimitsError
 from fsm_agent.core.events import Stopped
 from fsm_agent.core.tools import Retry
 from fsm_agent.core.values import Verdict
-from fsm_agent.desk import ToolDesk, rows_of
+from fsm_agent.desk import ToolDesk
 from fsm_agent.host.ports import ToolContext
 
 __all__ = ["fresh"]
@@ -124,12 +125,39 @@ def test_tries_are_capped_by_max_attempts_as_it_is_bound(most: Any, attempts: in
     assert lab.can_repair("result:too_big", 3) is (most is None or most > 3)
 
 
-@pytest.mark.parametrize("most", [True, 2.5, "3", [], float("nan"), float("inf")], ids=repr)
-def test_attempts_that_are_no_number_are_refused_with_the_mend(most: Any) -> None:
+class Three(IntEnum):
+    THREE = 3
+
+
+@pytest.mark.parametrize("most", [True, False, 2.5, 2.0, "3", [], {}, float("nan"), float("inf"), object(), Evil()], ids=kind)
+def test_attempts_that_are_no_number_end_an_order_with_a_reason_and_repair_nothing(most: Any) -> None:
     lab.MAX_ATTEMPTS = most
 
-    with pytest.raises(LimitsError, match=r"max_attempts is .*; give a whole number from 1, or None"):
-        lab.handle(GOOD)
+    for given_order in (GOOD, order(region="x"), None):
+        answer = lab.handle(given_order)
+        assert list(answer) == KEYS
+        assert (answer["ok"], answer["errors"], answer["attempts"], answer["calls"]) == (False, ["limits:MAX_ATTEMPTS"], 0, [])
+        assert "give a whole number from 1, or None" in answer["answer"]
+    assert (ran(), lab.CACHE) == (0, {})
+    assert not lab.can_repair("args:allowed:region", 1)
+    assert not lab.can_repair({"errors": ["args:allowed:region"]})
+    assert lab.run_naive(GOOD)["ok"]
+    assert lab.call_tool("stock_lookup", GOOD)["ok"]
+
+
+def test_a_number_of_another_class_is_a_number_of_attempts() -> None:
+    lab.MAX_ATTEMPTS = Three.THREE
+    assert lab.handle(order(prefer="legacy_stock", region="x", limit=9))["attempts"] == 3
+
+
+def test_who_wants_the_run_itself_is_told_of_odd_attempts_by_an_error() -> None:
+    desk = desk_of(first={"fn": ask_for})
+    desk.max_attempts = "3"  # type: ignore[assignment]
+
+    with pytest.raises(LimitsError, match=r"max_attempts is '3'; give a whole number from 1, or None"):
+        desk.run({"n": 1})
+    assert desk.run({"n": 1}, naive=True).done
+    assert asyncio.run(desk.ahandle({"n": 1}))["errors"] == ["limits:MAX_ATTEMPTS"]
 
 
 def test_rebinding_takes_effect_at_once() -> None:
@@ -155,6 +183,52 @@ def test_repairs_that_are_no_mapping_repair_nothing(repairs: Any) -> None:
 
     assert lab.handle(order(region="x"))["errors"] == ["args:allowed:region"]
     assert not lab.can_repair("args:allowed:region", 1)
+
+
+class Raising(dict[Any, Any]):
+    def _raise(self, *args: Any) -> Any:
+        raise RuntimeError("no")
+
+    get = __getitem__ = __iter__ = __len__ = __contains__ = keys = items = values = __bool__ = __eq__ = _raise
+    __hash__ = None
+
+
+class Unhashable(str):
+    def __hash__(self) -> int:
+        raise RuntimeError("no")
+
+
+@pytest.mark.parametrize("repairs", [Raising(lab.REPAIRS), Unreadable(), {"result:too_big": Unhashable("x")}], ids=range(3))
+def test_repairs_that_raise_when_they_are_read_repair_nothing(repairs: Any) -> None:
+    lab.REPAIRS = repairs
+
+    assert lab.handle(order(prefer="legacy_stock"))["errors"] == ["result:too_big"]
+    assert not lab.can_repair("result:too_big", 1)
+    desk = attrs.evolve(desk_of(first={"fn": ask_for}), fixes=Raising())
+    assert desk.handle({"n": 99})["errors"] == ["args:range:n"]
+    assert not desk.can_repair("args:range:n", 1)
+
+
+@pytest.mark.parametrize("name", ["TOOLS", "CACHE"])
+@pytest.mark.parametrize("bound", [None, 5, [], Raising()], ids=kind)
+def test_a_table_or_memory_that_is_none_or_raises_ends_in_an_answer(name: str, bound: Any) -> None:
+    setattr(lab, name, bound)
+    answers = [lab.handle(GOOD), lab.handle(GOOD), lab.run_naive(GOOD)]
+
+    assert [answer["ok"] for answer in answers] == [name == "CACHE"] * 3
+    assert answers[0]["errors"] == ([] if name == "CACHE" else ["args:unknown_tool"])
+    assert lab.call_tool("stock_lookup", GOOD)["error"] == ("" if name == "CACHE" else "args:unknown_tool")
+
+
+@pytest.mark.parametrize("part", ["entry", "args", "returns"])
+def test_an_entry_that_raises_when_it_is_read_is_a_reason(part: str) -> None:
+    entry = lab.TOOLS["stock_lookup"]
+    lab.TOOLS["t"] = Raising(entry) if part == "entry" else {**entry, part: Raising(entry[part])}
+
+    assert lab.call_tool("t", GOOD)["error"]
+    assert lab.handle(order(prefer="t"))["errors"]
+    assert lab.validate_args("t", GOOD) or part == "returns"
+    assert lab.validate_result("t", result(1))
 
 
 # -- the table changes while it is loaded ----------------------------------------------------------------------------
@@ -217,6 +291,30 @@ def test_tools_may_be_added_and_removed() -> None:
     assert lab.handle(GOOD)["errors"] == ["args:unknown_tool"]
     lab.TOOLS["stock_lookup"] = saved
     assert lab.handle(GOOD)["ok"]
+
+
+class Vanishing(dict[str, Any]):
+    """Its tool `t` is gone once it has been looked at so often."""
+
+    looks = 0
+
+    def get(self, name: str, default: Any = None) -> Any:
+        if name == "t":
+            self.looks -= 1
+            if self.looks < 0:
+                self.pop("t", None)
+        return super().get(name, default)
+
+
+@pytest.mark.parametrize("looks", range(8))
+def test_a_tool_that_is_removed_while_an_order_is_under_way_is_unknown_or_was_called(looks: int) -> None:
+    desk = desk_of(first={"fn": ask_for})
+    tools = Vanishing({**desk.tools, "t": desk.tools["first"]})
+    tools.looks = looks
+    answer = attrs.evolve(desk, tools=tools).handle({"n": 1, "prefer": "t"})
+
+    assert (answer["errors"], answer["tool_runs"]) in ((["args:unknown_tool"], 0), ([], 1))
+    assert answer["attempts"] == 1
 
 
 @pytest.mark.parametrize("entry", [None, 5, [], "fn", {"effect": "strange"}, {"retry": 5}])
@@ -349,6 +447,17 @@ def test_a_preference_for_no_tool_is_refused(prefer: Any) -> None:
     assert (answer["tool_runs"], ran()) == (0, 0)
 
 
+@pytest.mark.parametrize("prefer", [5, 0, True, 2.5, [], ["a", (1,)], {"a": 1}, ("stock_lookup",), b"x", 10**5000], ids=kind)
+def test_a_preference_that_is_no_name_is_listed_as_it_was_asked_for(prefer: Any) -> None:
+    lab.REPAIRS["args:unknown_tool"] = "tool"
+    asked, called = lab.handle(order(prefer=prefer))["calls"]
+
+    assert (asked["tool"], type(asked["tool"])) == (prefer, type(prefer))
+    assert called["tool"] == "stock_lookup"
+    listed = lab.handle(order(prefer=(kept := [1, object()])))["calls"][0]["tool"]
+    assert (type(listed), len(kept)) == (str, 2)
+
+
 def test_an_object_that_only_looks_like_a_tools_name_names_none() -> None:
     looks = type("Looks", (), {"__repr__": lambda self: "stock_lookup"})()
 
@@ -417,6 +526,18 @@ def test_an_answer_over_no_rows_never_claims_stock(returns: Any) -> None:
     for answer in (lab.handle({"prefer": "t"}), lab.handle(order(sku="Z")), lab.handle(order(region="jeju"))):
         assert answer["rows"] == []
         assert answer["answer"].startswith(("gave up: ", "no rows: "))
+
+
+def test_an_answer_over_no_rows_does_not_tell_of_what_lies_beside_them() -> None:
+    value = {"rows": [], "notes": ["mapo 7 in stock"], "by": {"mapo": 7}, "total": 0}
+    spec = {"rows": {"type": "list", "min_len": 0}, "notes": {"type": "list"}, "by": {"type": "object"}, "total": {"type": "int"}}
+    lab.TOOLS["t"] = {"fn": giving(value), "args": {}, "returns": spec}
+    answer = lab.handle({"prefer": "t"})
+
+    assert (answer["ok"], answer["rows"], answer["answer"]) == (True, [], "no rows: {'rows': [], 'total': 0}")
+    spec["rows"].pop("min_len")
+    lab.CACHE.clear()
+    assert lab.handle({"prefer": "t"})["errors"] == ["result:empty"]
 
 
 def test_an_answer_survives_what_python_will_not_print() -> None:
@@ -698,6 +819,49 @@ def test_identity_arguments_make_two_calls_the_same_at_both_doors() -> None:
     assert len(desk.cache) == 1
 
 
+def test_a_default_spelled_out_is_the_same_call_at_both_doors() -> None:
+    ran: list[int] = []
+    entry = {"fn": lambda n=5: ran.append(n) or {"n": n}, "args": {"n": {"type": "int", "default": 5}}, "returns": {"n": {"type": "int"}}}
+    desk = desk_of(first=entry)
+
+    assert desk.call_tool("first", {}) == desk.call_tool("first", {"n": 5}) == {"ok": True, "value": {"n": 5}, "error": ""}
+    assert (desk.handle({})["tool_runs"], desk.handle({"n": 5})["tool_runs"], ran) == (0, 0, [5])
+    assert [*desk.cache] == [desk.cache_key("first", {})] == [desk.cache_key("first", {"n": 5})]
+    assert desk.cache_key("first", {"n": 6}) != desk.cache_key("first", {})
+
+
+class Thing:
+    """Nothing but its identity tells it from another."""
+
+    def __init__(self, n: int) -> None:
+        self.n = n
+
+
+def test_the_answer_to_a_call_with_an_object_is_nobody_elses() -> None:
+    desk = desk_of(first={"fn": lambda one: {"n": one.n}, "args": {"one": {"type": "any"}}})
+
+    for n in range(20):
+        assert desk.call_tool("first", {"one": Thing(n)})["value"] == {"n": n}
+        assert desk.handle({"one": Thing(n)})["tool_runs"] == 1
+    thing = Thing(1)
+    assert desk.call_tool("first", {"one": thing})["value"] == {"n": 1}
+    thing.n = 2
+    assert desk.call_tool("first", {"one": thing})["value"] == {"n": 2}
+    assert desk.cache == {}
+    assert desk.cache_key("first", {"one": thing}) == desk.cache_key("first", {"one": thing}) != ""
+
+
+@pytest.mark.parametrize("field", [{"polling": True}, {"cache_ttl_s": 0}], ids=["polling", "no reuse"])
+def test_what_must_not_be_reused_is_not_remembered_at_either_door(field: dict[str, Any]) -> None:
+    ran: list[int] = []
+    desk = desk_of(first={"fn": lambda n: ran.append(n) or {"n": n}, **field})
+    for _ in range(2):
+        desk.call_tool("first", {"n": 1})
+        desk.handle({"n": 1})
+
+    assert (len(ran), desk.cache) == (4, {})
+
+
 def test_every_order_has_an_idempotency_key_of_its_own_and_every_try_of_it_the_same() -> None:
     keys: list[str] = []
 
@@ -818,28 +982,6 @@ def test_a_run_tells_how_it_ended() -> None:
     assert (bad.status, bad.stop_reason) == ("failed", "model_error")
     assert desk.explain(desk.engine().start({"n": 1})) is None
     assert desk.engine() is not desk.engine(naive=True)
-
-
-@pytest.mark.parametrize(
-    ("value", "rows"),
-    [
-        ({"rows": [{"a": 1}, 2]}, [{"a": 1}, 2]),
-        ({"rows": 5}, []),
-        ({"a": 1, "b": [3], "c": [4]}, [3]),
-        ([1, [2]], [1, [2]]),
-        ((1,), []),
-        (None, []),
-        ({}, []),
-        (MappingProxyType({"x": [1]}), [1]),
-        ("text", []),
-    ],
-)
-def test_rows_are_found_in_a_result_and_copied(value: Any, rows: list[Any]) -> None:
-    found = rows_of(value)
-
-    assert found == rows
-    found.append("mine")
-    assert rows_of(value) == rows
 
 
 def test_an_answer_in_words_takes_rows_of_any_kind() -> None:

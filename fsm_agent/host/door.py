@@ -11,15 +11,15 @@ from typing import Any
 import attrs
 
 from fsm_agent.core.events import CallEvent, Returned
-from fsm_agent.core.gate import Toolbox
-from fsm_agent.core.keys import call_key, key_args
+from fsm_agent.core.gate import Toolbox, call_fault
+from fsm_agent.core.keys import call_key
 from fsm_agent.core.limits import Limits
 from fsm_agent.core.results import read_value
 from fsm_agent.core.run import Call, Run
 from fsm_agent.core.tools import Tool
 from fsm_agent.host.bodies import run_here, run_in_threads
 from fsm_agent.host.memory import DictMemory, Remembered
-from fsm_agent.host.perform import Performance, arguments, raised, says_success
+from fsm_agent.host.perform import Performance, arguments, raised, says_success, telling
 
 
 @attrs.frozen(eq=False)
@@ -43,11 +43,7 @@ class Door:
     def validate_args(self, name: object, args: object) -> str:
         """An empty text, or the first reason why the arguments break the tool's contract."""
         tool = self.box.get(name)
-        if tool is None:
-            return "unknown_tool"
-        if tool.args is not None:
-            return tool.args.first_fault(args)
-        return "" if isinstance(args, Mapping) else "type:args"
+        return "unknown_tool" if tool is None else call_fault(tool, args)
 
     def validate_result(self, name: object, value: object) -> str:
         """An empty text, or shape, empty, too_big or range."""
@@ -55,6 +51,14 @@ class Door:
         if tool is None:
             return "unknown_tool"
         return tool.returns.first_fault(value) if tool.returns is not None else ""
+
+    def cache_key(self, name: object, args: object) -> str:
+        """The key of a call: that of its memory, where there is such a tool."""
+        tool = self.box.get(name)
+        try:
+            return call_key(name, args) if tool is None else call_key(tool.name, telling(tool, args))
+        except Exception:  # arguments that cannot be read have no defaults
+            return call_key(name, args)
 
     def call_tool(self, name: object, args: object) -> dict[str, Any]:
         """One call: ``{"ok", "value", "error"}``.
@@ -68,11 +72,12 @@ class Door:
                 given = dict(args.items()) if isinstance(args, Mapping) else None
             except Exception:
                 given = None
-        fault = self.validate_args(name, given)
+        # Looked up once: what is measured, run and remembered is one tool, whoever changes the table meanwhile.
         tool = self.box.get(name)
+        fault = "unknown_tool" if tool is None else call_fault(tool, given)
         if fault or tool is None:
-            return _refused(f"args:{fault or 'unknown_tool'}")
-        key = call_key(name, key_args(given, tool.identity), True) if tool.pure else ""
+            return _refused(f"args:{fault}")
+        key = call_key(tool.name, telling(tool, given), True) if _remembers(tool) else ""
         known = self.memory.get(key, "", 0.0) if key else None
         if known is not None:
             return {"ok": True, "value": known.value, "error": ""}
@@ -99,6 +104,12 @@ class Door:
         events: list[CallEvent] = []
         run_in_threads([job], lambda position, event: events.append(event))
         return events[0]
+
+
+def _remembers(tool: Tool) -> bool:
+    """Whether a success of the tool may be handed back; whoever polls wants to know how it is now."""
+    ttl = tool.cache_ttl_s
+    return tool.pure and ttl != 0 and not (ttl is None and tool.polling)
 
 
 def _refused(error: str) -> dict[str, Any]:
