@@ -684,9 +684,10 @@ class Liar:
         return self.kind
 
 
-@pytest.mark.parametrize(
-    "value", [*ODD.values(), *(Liar(one) for one in (str, int, list, dict, type(None))), Unreadable(), {"rows": 5}, [1]], ids=range(len(ODD) + 8)
-)
+HOSTILE = [*ODD.values(), *map(Liar, (str, int, list, dict, type(None))), Unreadable(), {"rows": 5}, [1]]
+
+
+@pytest.mark.parametrize("value", HOSTILE, ids=range(len(HOSTILE)))
 def test_no_entry_that_somebody_put_there_makes_a_door_raise(value: Any) -> None:
     lab.CACHE[lab.cache_key("stock_lookup", GOOD)] = value
 

@@ -51,6 +51,7 @@ from fsm_agent.core.events import (
     DecisionFailed,
     Denied,
     Event,
+    Gone,
     Judged,
     JudgeFailed,
     Lost,
@@ -232,6 +233,8 @@ def _rich() -> tuple[Setup, Run]:
         CircuitOpen("verify-2", 3.0),
         Decided(Decision(calls=(ToolCall("look", {"q": "s"}, "c4"),))),
         Skipped("c4", "hook", "no"),
+        Decided(Decision(calls=(ToolCall("look", {"q": "g"}, "c7"),))),
+        Gone("c7"),
         Decided(Decision(calls=(ToolCall("note", {}, "c5"), ToolCall("look", {"q": "y"}, "c6")))),
         Started(("c5",)),
     ]

@@ -24,7 +24,7 @@ from fractions import Fraction
 from hashlib import blake2b
 from itertools import chain
 from pathlib import PurePosixPath
-from types import BuiltinFunctionType
+from types import BuiltinFunctionType, MethodType
 from typing import Any, Final
 from uuid import UUID
 
@@ -266,8 +266,8 @@ def _own_text(value: object, kind: Any) -> str:
     """Return what an object without a plain form says of its value, if its type says what that is, or an empty text."""
     try:
         own = kind.__eq__ is not object.__eq__ and kind.__hash__ not in (None, object.__hash__)
-        # Two built-in functions of one name have one text.
-        own = own and kind.__repr__ is not object.__repr__ and kind is not BuiltinFunctionType
+        # Two built-in functions of one name have one text, and so may methods of two objects.
+        own = own and kind.__repr__ is not object.__repr__ and kind is not BuiltinFunctionType and kind is not MethodType
         return str.__str__(repr(value)) if own else ""
     except Exception:
         return ""
