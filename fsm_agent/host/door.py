@@ -84,7 +84,8 @@ class Door:
         event = self._run_body(tool, given)
         if not isinstance(event, Returned):
             return _refused(f"raised:{getattr(event, 'error', 'Exception')}")
-        reading = read_value(tool, event.value, event.verdict)
+        # The reason is all that is told of a fault here.
+        reading = read_value(tool, event.value, event.verdict, explain=False)
         if not reading.ok:
             return _refused(reading.error)
         if key and says_success(event):
