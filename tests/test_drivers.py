@@ -1054,7 +1054,7 @@ def test_a_tool_that_goes_while_its_call_is_on_its_way_is_told(drive: Drive) -> 
     driver = attrs.evolve(one.driver, engine=engine)
     driver.drive(run) if drive is sync else asyncio.run(driver.adrive(run))
 
-    assert [(call.tool, call.error) for call in run.calls] == [("t", "raised:LookupError"), ("u", "")]
+    assert [(call.tool, call.error) for call in run.calls] == [("t", "args:unknown_tool"), ("u", "")]
 
 
 # -- the journal -----------------------------------------------------------------------------------------------------
