@@ -13,6 +13,7 @@ from fsm_agent.core.answers import Answer, answer_of, paused_answer
 from fsm_agent.core.effects import OwnEffect
 from fsm_agent.core.engine import Engine
 from fsm_agent.core.errors import BuildError, RunError
+from fsm_agent.core.exact import word
 from fsm_agent.core.instructions import Prompts
 from fsm_agent.core.limits import Limits
 from fsm_agent.core.messages import Message
@@ -157,9 +158,9 @@ class Agent(People, Streams):
     ) -> Run:
         """A new run that has not been driven yet; `scope` is the tenant or user whose memory it shares (its own)."""
         name = run_id if run_id is not None else uuid.uuid4().hex
-        for word, text in (("run_id", name), ("scope", scope)):
+        for what, text in (("run_id", name), ("scope", scope)):
             if not isinstance(text, str):
-                raise RunError(f"{word} is {short(text, 60)}; give a text, or leave it out")
+                raise RunError(f"{what} is {short(text, 60)}; give a text, or leave it out")
         if seed is not None and type(seed) is not int:
             raise RunError(f"seed is {short(seed, 60)}; give a whole number, or leave it out")
         if fields is not None and not isinstance(fields, Mapping):
@@ -167,6 +168,9 @@ class Agent(People, Streams):
         check_kinds(limits=(limits, Limits))
         if is_messages(request):
             request = as_plain(request)
+        elif type(request) is not str and issubclass(type(request), str):
+            # A text of another class has no form in a saved run.
+            request = word(request)
         number = seed if seed is not None else zlib.crc32(name.encode(errors="backslashreplace"))
         return self.engine.start(request, run_id=name, limits=limits, scope=scope, seed=number, fields=fields)
 

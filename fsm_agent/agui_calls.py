@@ -77,7 +77,7 @@ class Calls:
         """Take in what a decision asked for, before a repair or a person changes it, and the message that holds its calls."""
         self.learn()
         # A turn's first calls are its decision's; what a verifier asks for comes behind them.
-        for wanted, call_id in zip(decision.calls, self._of_turn.pop(turn, ()), strict=False):
+        for wanted, call_id in zip(decision.calls or (), self._of_turn.pop(turn, ()), strict=False):
             self._asked[call_id], self._parents[call_id] = wanted, message
 
     def begin(self, call_id: str, at: int | None) -> Iterator[Any]:

@@ -9,6 +9,7 @@ from typing import Any
 from fsm_agent.core.engine import Engine
 from fsm_agent.core.errors import CannotDecide
 from fsm_agent.core.events import Approved, Cancelled, Denied, Event, Raised, Returned, Superseded
+from fsm_agent.core.exact import word
 from fsm_agent.core.holding import APPROVAL, CLIENT
 from fsm_agent.core.pending import Pending, decidable, pending_of
 from fsm_agent.core.plain import plain_copy, short
@@ -50,7 +51,7 @@ class People:
 
     def deny(self, run: Run, call_id: str, reason: str = "", *, token: str | None = None) -> None:
         """Settle a held call as denied; it never runs. Raises CannotDecide like `approve`, but never for a late one."""
-        _check_texts(reason=reason)
+        (reason,) = _texts(reason=reason)
         self._decide(run, call_id, APPROVAL, token, Denied(call_id, reason), None)
 
     def deliver(self, run: Run, call_id: str, value: Any) -> None:
@@ -59,14 +60,15 @@ class People:
 
     def deliver_error(self, run: Run, call_id: str, error: str, message: str = "") -> None:
         """Say that a client's call failed, by its error's name (a text). Raises CannotDecide."""
-        _check_texts(error=error, message=message)
+        error, message = _texts(error=error, message=message)
         if not error.strip():
             raise CannotDecide("a client's error has no name; give one, like 'TimeoutError'")
         self._decide(run, call_id, CLIENT, None, Raised(call_id, error, message), None)
 
     def message(self, run: Run, text: str) -> None:
         """Say something new to a paused run: the calls that wait are superseded and will not run. Raises CannotDecide."""
-        if not isinstance(text, str) or not text.strip():
+        text = word(text)
+        if not text.strip():
             raise CannotDecide("a new message is a text that says something")
         with taken(run):
             if not pending_of(run):
@@ -102,7 +104,9 @@ class People:
         return (self.driver.host.clock or SystemClock()).wall()
 
 
-def _check_texts(**words: Any) -> None:
-    for name, word in words.items():
-        if not isinstance(word, str):
-            raise CannotDecide(f"{name} is {short(word, 60)}; give a text")
+def _texts(**words: Any) -> list[str]:
+    """The words as exact texts; raises CannotDecide for what is none."""
+    for name, said in words.items():
+        if not issubclass(type(said), str):
+            raise CannotDecide(f"{name} is {short(said, 60)}; give a text")
+    return [word(said) for said in words.values()]

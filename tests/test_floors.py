@@ -36,6 +36,7 @@ FLOORS: dict[str, int] = {
     "core.canonical": 1,
     "core.contracts": 1,
     "core.events": 1,
+    "core.exact": 1,
     "core.json_tags": 1,
     "core.json_decisions": 1,
     "core.keys": 1,

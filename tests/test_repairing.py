@@ -173,11 +173,11 @@ def test_a_repair_that_changes_nothing_raises_or_gives_no_call_is_not_tried(repa
 
 SAID: dict[str, tuple[Any, str]] = {
     "raises": (raising, "r raised KeyError: 'region'"),
-    "a text": (lambda tool, args, run: "look", "r gave a str and no pair of tool and arguments"),
-    "three": (lambda tool, args, run: (tool, args, "more"), "r gave a tuple and no pair of tool and arguments"),
-    "a number": (lambda tool, args, run: 7, "r gave a int and no pair of tool and arguments"),
-    "no name": (lambda tool, args, run: (None, args), "r gave a tuple and no pair of tool and arguments"),
-    "a mapping": (lambda tool, args, run: {"tool": tool, "args": args}, "r gave a dict and no pair of tool and arguments"),
+    "a text": (lambda tool, args, run: "look", "r gave str and no pair of tool and arguments"),
+    "three": (lambda tool, args, run: (tool, args, "more"), "r gave tuple and no pair of tool and arguments"),
+    "a number": (lambda tool, args, run: 7, "r gave int and no pair of tool and arguments"),
+    "no name": (lambda tool, args, run: (None, args), "r gave tuple and no pair of tool and arguments"),
+    "a mapping": (lambda tool, args, run: {"tool": tool, "args": args}, "r gave dict and no pair of tool and arguments"),
 }
 
 

@@ -480,6 +480,9 @@ def may_hold(path: tuple[Any, ...], old: Any, value: Any) -> bool:
         return value is None or value == {}
     if names[-1] in ("expires_at", "retry_after_s"):
         return value is None or type(value) in (int, float)
+    if value is None and names[-2:] in (["decision", "calls"], ["draft", "calls"]):
+        # What a decision gave as its calls may have been none.
+        return True
     if value is None or names[-1] == "ok":
         return names[-1] in NULLABLE or "limits" in names or "before" in names
     numbers = (int, float)

@@ -11,7 +11,7 @@ _TAG = string.ascii_letters + string.digits
 
 
 def decoded(args: Any) -> Any:
-    """Arguments as an object where that takes no guessing, else as they came.
+    """Arguments (of exact types) as an object where that takes no guessing, else as they came.
 
     None and blank text mean no arguments. JSON text is decoded, also inside a code fence, and once more when it is a JSON
     string that holds an object. NaN and Infinity are no JSON.
@@ -20,7 +20,7 @@ def decoded(args: Any) -> Any:
         return args
     if args is None:
         return {}
-    if not isinstance(args, str):
+    if type(args) is not str:
         return args
     text: Any = args.strip()
     if len(text) >= 6 and text.startswith("```") and text.endswith("```"):

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 import attrs
 
 from fsm_agent.core.decoding import decoded
+from fsm_agent.core.exact import exact_args
 from fsm_agent.core.keys import call_key, key_args, loop_key
 from fsm_agent.core.limits import Limits
 from fsm_agent.core.plain import cut
@@ -83,7 +84,7 @@ def admit(
         return
     args = call.args
     if type(args) is not dict:
-        args = call.args = decoded(args)
+        args = call.args = decoded(exact_args(args))
     tool = box.get(call.tool)
     if tool is None:
         _refuse_request(run, call, None, policy, "args:unknown_tool", _menu(run, box, allowed, policy))

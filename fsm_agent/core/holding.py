@@ -28,6 +28,7 @@ from fsm_agent.core.events import (
     Skipped,
     Superseded,
 )
+from fsm_agent.core.exact import exact_args
 from fsm_agent.core.gate import Toolbox, call_fault, count_edited, fault_list, first_open_fault, refuse, share
 from fsm_agent.core.keys import call_key
 from fsm_agent.core.plain import short, storable
@@ -133,7 +134,7 @@ def _edit(run: Run, tool: Tool | None, policy: Policy, call: Call, args: Any) ->
 
     Where a secret was shown as a mark and still stands there as one, it keeps its value.
     """
-    before, after = decoded(call.args), decoded(args)
+    before, after = decoded(call.args), decoded(exact_args(args))
     if tool is not None and tool.secret and isinstance(before, Mapping) and isinstance(after, Mapping):
         after = {name: before[name] if value == MARK and name in tool.secret and name in before else value for name, value in after.items()}
     call.edited, call.args = storable(before), after

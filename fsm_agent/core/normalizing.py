@@ -9,6 +9,7 @@ from fsm_agent.core.canonical import nfc
 from fsm_agent.core.effects import Effect
 from fsm_agent.core.errors import PASSES, WrongEvent
 from fsm_agent.core.events import Event
+from fsm_agent.core.exact import word
 from fsm_agent.core.messages import Role
 from fsm_agent.core.plain import short
 from fsm_agent.core.run import Run
@@ -17,7 +18,7 @@ from fsm_agent.core.short_text import said_by
 from fsm_agent.core.transcript import first_messages, given_ids, is_history
 
 _ROLES = tuple(role.value for role in Role)
-_KINDS = frozenset({list, tuple, dict})
+_KINDS = (list, tuple, dict)
 
 
 class Normalize:
@@ -29,8 +30,8 @@ class Normalize:
 
     def enter(self, setup: Setup, run: Run) -> str | None:
         given = request = run.request
-        if isinstance(request, str):
-            request = _canonical(request)
+        if issubclass(type(request), str):
+            request = _canonical(word(request))
         elif is_history(request):
             request = [_said(entry) for entry in request]
         before = request
@@ -74,16 +75,17 @@ def _said(entry: Mapping[Any, Any]) -> Any:
 
 def _fault(request: Any) -> str:
     """Why a request is neither a text nor a message history, or an empty text."""
-    if isinstance(request, str):
+    kind = type(request)
+    if issubclass(kind, str):
         return ""
-    if not isinstance(request, list | tuple):
+    if not issubclass(kind, list | tuple):
         return f"the request is {short(request, 60)}; give a text, or a list of messages with role and text"
     return next((fault for number, entry in enumerate(request, 1) if (fault := _entry_fault(number, entry))), "")
 
 
 def _entry_fault(number: int, entry: Any) -> str:
     where = f"message {number} of the request"
-    if not isinstance(entry, Mapping):
+    if not issubclass(type(entry), Mapping):
         return f"{where} is {short(entry, 60)}; give a mapping with role and text"
     role = entry.get("role")
     if not isinstance(role, str) or role not in _ROLES:
@@ -101,6 +103,9 @@ def _entry_fault(number: int, entry: Any) -> str:
 
 
 def _is_empty(request: Any) -> bool:
-    if request is None or (isinstance(request, str) and not request.strip()) or (type(request) in _KINDS and not request):
+    kind = type(request)
+    if request is None or (issubclass(kind, str) and not word(request).strip()):
+        return True
+    if any(kind is one for one in _KINDS) and not request:
         return True
     return is_history(request) and not first_messages(request)

@@ -9,6 +9,7 @@ import attrs
 
 from fsm_agent.core.decoding import decoded
 from fsm_agent.core.events import DecisionFailed
+from fsm_agent.core.exact import exact_args, exact_usage, word
 from fsm_agent.core.gate import Toolbox
 from fsm_agent.core.plain import storable
 from fsm_agent.core.redact import seal_call
@@ -28,35 +29,32 @@ _MOST_COST = 1e15
 
 
 def accept(run: Run, decision: Decision, policy: Policy, box: Toolbox, typed: TypedAnswer | None = None) -> str:
-    """Take a decision in; returns ``decided``, ``proposed``, ``failed`` (fed back) or ``stopped``.
+    """Take a decision of exact parts in; returns ``decided``, ``proposed``, ``failed`` (fed back) or ``stopped``.
 
     A call that names no tool is refused alone where another one can be taken. A final text is measured where a `typed` answer is
     wanted, and fed back like any fault.
     """
     run.turns += 1
-    if decision.usage is not None and isinstance(decision.usage, Usage):
+    if decision.usage is not None:
         spend(run, decision.usage)
-    calls = decision.calls
-    usable = False
-    try:
-        for call in calls:
-            if call.tool and isinstance(call.tool, str):
-                usable = True
-        emitted = len(calls)
-    except (TypeError, AttributeError):
+    calls: tuple[ToolCall, ...] | None = decision.calls
+    if calls is None:
         run.trace.append(("decision", run.spent_s, str(run.turns), 0))
         return malformed(run, "the calls of the decision are no calls", StopReason.INVALID_DECISION)
+    emitted, usable = len(calls), False
+    for call in calls:
+        if call.tool:
+            usable = True
     run.trace.append(("decision", run.spent_s, str(run.turns), emitted))
     run.emitted_calls += emitted
     run.last_emitted = emitted
     if run.failed_requests:
         run.failed_requests, run.note = 0, ""
-    word = decision.finish
-    run.finish = word = word if type(word) is str else ""
-    if word in CUT_OFF:
-        return _cut_off(run, decision, FINISHES[word], policy, box)
+    run.finish = ended = decision.finish
+    if ended in CUT_OFF:
+        return _cut_off(run, decision, FINISHES[ended], policy, box)
     text = _text(decision) if decision.text is not None else ""
-    if usable and not (text and word == "stop"):
+    if usable and not (text and ended == "stop"):
         run.invalid_decisions = 0
         open_calls(run, calls)
         return "decided"
@@ -82,7 +80,8 @@ def accept(run: Run, decision: Decision, policy: Policy, box: Toolbox, typed: Ty
 def reject(run: Run, event: DecisionFailed) -> str:
     """Take in that no decision could be had: a fault is fed back, bounded; an error ends the run, or passes (``passing``)."""
     run.turns += 1
-    if isinstance(event.usage, Usage):
+    event.usage = exact_usage(event.usage)
+    if event.usage is not None:
         spend(run, event.usage)
     run.trace.append(("decision_failed", run.spent_s, event.error, event.message))
     text = f"{event.error}: {event.message}" if event.message else event.error
@@ -96,25 +95,23 @@ def reject(run: Run, event: DecisionFailed) -> str:
 
 def take_text(run: Run, text: Any) -> None:
     """Keep the closing answer, where it says anything."""
-    if isinstance(text, str) and text.strip():
-        run.closing_text = text
+    said = word(text)
+    if said.strip():
+        run.closing_text = said
 
 
 def _text(decision: Decision) -> str:
-    return decision.text.strip() if isinstance(decision.text, str) else ""
+    return decision.text.strip() if decision.text is not None else ""
 
 
 def _question(decision: Decision) -> str:
-    return decision.question.strip() if isinstance(decision.question, str) else ""
+    return decision.question.strip() if decision.question is not None else ""
 
 
 def spend(run: Run, usage: Usage) -> None:
-    """Count what a model's reply cost."""
-    # What a provider reports is taken only where it adds up: a counter never falls.
-    for amount in (usage.input_tokens, usage.output_tokens):
-        if isinstance(amount, int) and amount > 0:
-            run.tokens += amount
-    if isinstance(usage.cost, int | float) and 0 < usage.cost < _MOST_COST:
+    """Count what a model's reply cost, as `exact_usage` read it: a counter never falls."""
+    run.tokens += usage.input_tokens + usage.output_tokens
+    if usage.cost < _MOST_COST:
         run.cost += usage.cost
 
 
@@ -123,13 +120,12 @@ def open_calls(run: Run, calls: Sequence[ToolCall], by_verifier: bool = False) -
     known = run.call_ids
     for call in calls:
         wanted, tool = call.id, call.tool
-        if not wanted or type(wanted) is not str or wanted in known:
+        if not wanted or wanted in known:
             number = len(known) + 1
             while (wanted := f"call-{number}") in known:
                 number += 1
         known[wanted] = True
-        name = tool if isinstance(tool, str) else ""
-        run.open_calls.append(new_call(wanted, name, call.args, run.turns, call.intent, call.reason, by_verifier))
+        run.open_calls.append(new_call(wanted, tool, call.args, run.turns, call.intent, call.reason, by_verifier))
 
 
 def _skip(run: Run, box: Toolbox, decision: Decision, word: str, why: str) -> None:
@@ -138,7 +134,7 @@ def _skip(run: Run, box: Toolbox, decision: Decision, word: str, why: str) -> No
         return
     open_calls(run, decision.calls)
     for call in run.open_calls:
-        call.args = storable(decoded(call.args))
+        call.args = storable(decoded(exact_args(call.args)))
         call.ok, call.error, call.detail = False, f"skipped:{word}", why
         run.trace.append(("call_refused", run.spent_s, call.id, call.error))
         tool = box.get(call.tool)

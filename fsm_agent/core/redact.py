@@ -16,8 +16,9 @@ import attrs
 
 from fsm_agent.core.decoding import decoded
 from fsm_agent.core.events import Approved, Decided, Judged
+from fsm_agent.core.exact import word
 from fsm_agent.core.keys import call_key
-from fsm_agent.core.plain import dumps
+from fsm_agent.core.plain import CONTAINERS, LEAVES, dumps, storable
 from fsm_agent.core.run import Call, Run
 
 MARK = "[redacted]"
@@ -60,8 +61,13 @@ def _value(args: Mapping[str, Any], name: str) -> Any:
 
 
 def _parts(value: Any) -> Iterator[Any]:
-    """The leaves of a value, keys of its mappings included; each container is looked into once, and not without bound."""
-    todo, seen = [value], set()
+    """The leaves of a value, keys of its mappings included; each container is looked into once, and not without bound.
+
+    An object is looked into as far as it has a plain form, and is told by its text too, as it would be written out.
+    """
+    todo, seen = [storable(value)], set()
+    if (said := _text_of(value)) is not None:
+        todo.append(said)
     for part in todo:
         if isinstance(part, dict | list | tuple | set | frozenset):
             if id(part) not in seen and len(todo) < _MOST_PARTS:
@@ -71,11 +77,23 @@ def _parts(value: Any) -> Iterator[Any]:
             yield part
 
 
+def _text_of(value: Any) -> str | None:
+    """How an object that is not plain would be written out; None for a plain value and for one that cannot be."""
+    try:
+        return None if type(value) in LEAVES or type(value) in CONTAINERS else word(str(value))
+    except Exception:
+        return None
+
+
 def _spellings(value: Any) -> Iterator[str]:
     if isinstance(value, str):
         if len(value) >= _SHORTEST:
             yield from (value, repr(value)[1:-1], json.dumps(value)[1:-1])
-    elif isinstance(value, int | float) and not isinstance(value, bool):
+    elif isinstance(value, bytes | bytearray):
+        if len(value) >= _SHORTEST:
+            yield repr(bytes(value))[2:-1]
+            yield bytes(value).decode("utf-8", "backslashreplace")
+    elif value is not None and not isinstance(value, bool):
         try:
             text = str(value)
         except ValueError:
@@ -83,13 +101,11 @@ def _spellings(value: Any) -> Iterator[str]:
             return
         if len(text) >= _SHORTEST:
             yield text
-    elif isinstance(value, bytes) and len(value) >= _SHORTEST:
-        yield repr(value)[2:-1]
 
 
 def is_sealed(value: Any) -> bool:
     """True for the seal of a secret."""
-    return isinstance(value, str) and value.startswith(_SEAL) and value.endswith("]")
+    return type(value) is str and value.startswith(_SEAL) and value.endswith("]")
 
 
 def sealed_fault(value: str) -> str:
@@ -172,7 +188,7 @@ def seal_journal(run: Run) -> None:
         turn = max(call.turn for call in calls if call.id in seals)
         asked = [call.id for call in calls if call.turn == turn]
         decided = next(event for _, event in reversed(run.journal) if isinstance(event, Decided))
-        pairs = zip(decided.decision.calls, asked, strict=False)
+        pairs = zip(decided.decision.calls or (), asked, strict=False)
         decision, sealing = decided.decision, []
         for call, call_id in pairs:
             seal = seals.get(call_id)

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from fsm_agent.core.errors import PASSES
+from fsm_agent.core.exact import exact_args, word
 from fsm_agent.core.gate import Toolbox
 from fsm_agent.core.keys import call_key
 from fsm_agent.core.redact import seal_tries
 from fsm_agent.core.run import Call, Run
-from fsm_agent.core.short_text import said_by
+from fsm_agent.core.short_text import opaque_text, said_by
 from fsm_agent.core.storable import own_args
 from fsm_agent.core.tools import Tool
 from fsm_agent.core.turn import Repair, Repairs
@@ -66,11 +67,12 @@ def _apply(name: str, repair: Repair, call: Call, run: Run) -> tuple[str, Any] |
         return None
     if changed is None:
         return None
-    kind = type(changed)
-    if not issubclass(kind, tuple | list) or len(changed) != 2 or not issubclass(type(changed[0]), str):
-        _note(run, call, name, f"gave a {kind.__name__} and no pair of tool and arguments")
+    pair: Any = changed if type(changed) is tuple or type(changed) is list else ()
+    tool = word(pair[0]) if len(pair) == 2 else ""
+    if not tool:
+        _note(run, call, name, f"gave {opaque_text(changed)[1:-1].rpartition('.')[2]} and no pair of tool and arguments")
         return None
-    tool, args = changed
+    args = exact_args(pair[1])
     return None if tool == call.tool and _same(tool, args, call.args) else (tool, args)
 
 

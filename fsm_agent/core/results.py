@@ -51,9 +51,9 @@ def read_value(tool: Tool, value: Any, verdict: Verdict | None = None, explain: 
 
     `explain` adds every fault with its place; the reason alone is cheaper.
     """
-    if tool.decode_json and isinstance(value, str | bytes):
+    if tool.decode_json and issubclass(type(value), str | bytes):
         try:
-            value = strict_json(value)
+            value = strict_json(storable(value))
         except (ValueError, RecursionError):
             return _judged(Reading(False, None, "result:not_json", "the tool's contract promises JSON text"), verdict)
     if tool.returns is not None and (fault := tool.returns.first_fault(value)):
@@ -66,7 +66,9 @@ def read_value(tool: Tool, value: Any, verdict: Verdict | None = None, explain: 
                 return _judged(Reading(False, None, f"result:{name}", f"the post-condition {name!r} does not hold"), verdict)
     if verdict is not None:
         return _judged(Reading(True, storable(value)), verdict)
-    return Reading(True, storable(value), "", "", EMPTY if not tool.empty_ok and says_nothing(value) else OK)
+    kept = storable(value)
+    # Of the form that is kept, so that a replay reads the same; and of that nothing raises when it is looked at.
+    return Reading(True, kept, "", "", EMPTY if not tool.empty_ok and says_nothing(kept) else OK)
 
 
 def read_again(tool: Tool, value: Any, verdict: Verdict | None, fault: str) -> Reading:

@@ -217,10 +217,10 @@ def broken_kinds(rule: Rule, value: object) -> list[str]:
 
 def broken_fields(fields: Any, value: Any, path: Path = ()) -> list[Broken]:
     """Every way in which a value breaks fields: missing keys, extra keys, then each key's own faults; never raises."""
-    if not isinstance(value, dict):
-        return [("type", path, {"type": "object"}, value)]
     found: list[Broken] = []
     try:
+        if not isinstance(value, dict):
+            return [("type", path, {"type": "object"}, value)]
         for name, rule in fields.items():
             if name not in value and required(rule):
                 found.append(("missing", (*path, key_name(name)), rule, None))

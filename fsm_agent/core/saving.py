@@ -147,7 +147,7 @@ def _record_in(kind: Any, saved: Any, where: str) -> Any:
 # What deciders and verifiers say is kept as they said it, whatever its types; the engine reads it with that in mind.
 _AS_SAID: Mapping[type[Any], frozenset[str]] = {
     Call: frozenset({"intent", "reason"}),
-    Decision: frozenset({"text", "citations", "question", "finish"}),
+    Decision: frozenset({"calls", "text", "citations", "question", "finish"}),
     events.Denied: frozenset({"reason"}),
     events.Skipped: frozenset({"why"}),
     Judgement: frozenset({"decision", "reason"}),
@@ -208,15 +208,22 @@ def _one(kind: type[Any]) -> Shape:
 
 
 def _many(kind: type[Any], make: Callable[[Any], Any]) -> Shape:
-    def write(values: Any, where: str) -> list[Any]:
+    def write(values: Any, where: str) -> list[Any] | None:
+        if values is None:
+            # What a decision gave as its calls was no calls.
+            return None
         if not isinstance(values, list | tuple):
             raise SavedRunError(f"{where}: a {type(values).__name__} cannot be saved; it should be a list of {kind.__name__}")
         return [_record_out(value, f"{where}/{n}") for n, value in enumerate(values)]
 
     return (
         write,
-        lambda saved, where: make([_record_in(kind, one, f"{where}/{n}") for n, one in enumerate(_listed(saved, where))]),
+        lambda saved, where: None if saved is None else make(_records_in(kind, saved, where)),
     )
+
+
+def _records_in(kind: type[Any], saved: Any, where: str) -> list[Any]:
+    return [_record_in(kind, one, f"{where}/{n}") for n, one in enumerate(_listed(saved, where))]
 
 
 def _enum(kind: Any) -> Shape:

@@ -83,9 +83,13 @@ def own_args(args: Any) -> Any:
     """Return a copy of arguments that shares no container with them; a dict of leaves is copied at once. Never raises."""
     if type(args) is not dict:
         return plain_copy(args)
-    for value in args.values():
-        if type(value) not in LEAVES:
-            return {name: plain_copy(value) for name, value in args.items()}
+    try:
+        for value in args.values():
+            if type(value) not in LEAVES:
+                return {name: plain_copy(value) for name, value in args.items()}
+    except Exception:
+        # A metaclass may make its classes unhashable.
+        return plain_copy(args)
     return args.copy()
 
 
@@ -254,8 +258,8 @@ class _Storing:
             if kind in LEAVES:
                 return value
             form = value if kind in CONTAINERS else unwrap(value)
-        except TypeError:
-            # A metaclass with an equality of its own makes its classes unhashable.
+        except Exception:
+            # A metaclass with an equality of its own makes its classes unhashable; its hash may raise anything.
             form = OPAQUE
         if form is OPAQUE:
             return opaque_text(value)

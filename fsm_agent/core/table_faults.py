@@ -150,11 +150,14 @@ def _broken_result(rule: Rule, value: object, empty_ok: bool) -> list[tuple[str,
 
 def _result_reason(one: Broken) -> str:
     kind, _, rule, value = one
-    if kind == "length" and isinstance(value, list):
-        most = rule.get("max_len")
-        if is_number(most) and len(value) > most:
-            return "too_big"
-        return "shape" if value else "empty"
+    try:
+        if kind == "length" and isinstance(value, list):
+            most = rule.get("max_len")
+            if is_number(most) and len(value) > most:
+                return "too_big"
+            return "shape" if value else "empty"
+    except Exception:  # a list of another class that cannot even be counted
+        return "shape"
     return "range" if kind == "range" else "shape"
 
 

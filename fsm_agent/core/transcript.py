@@ -12,6 +12,7 @@ import attrs
 
 from fsm_agent.core.errors import RunError
 from fsm_agent.core.events import Composed, Decided, Judged, JudgeFailed, Superseded
+from fsm_agent.core.exact import word
 from fsm_agent.core.gate import Toolbox
 from fsm_agent.core.making import maker
 from fsm_agent.core.messages import Message, Role, new_message
@@ -65,8 +66,8 @@ def first_messages(request: Any) -> list[Message]:
     A call of a given history that has no result gets one that says so, a repeated or missing id a fresh one, and what says nothing
     or answers no call is left out, so that any provider takes it.
     """
-    if isinstance(request, str):
-        return [Message(role=Role.USER, text=request)]
+    if issubclass(type(request), str):
+        return [Message(role=Role.USER, text=word(request))]
     if is_history(request):
         return _mended([_message(entry) for entry in request])
     return [Message(role=Role.USER, text=dumps(storable(request)))]
@@ -74,7 +75,13 @@ def first_messages(request: Any) -> list[Message]:
 
 def is_history(request: Any) -> bool:
     """True for a list of mappings, each with a role."""
-    return isinstance(request, list | tuple) and bool(request) and all(isinstance(one, Mapping) and "role" in one for one in request)
+    try:
+        if not issubclass(type(request), list | tuple) or not request:
+            return False
+        return all(issubclass(type(one), Mapping) and "role" in one for one in request)
+    except Exception:
+        # A list or mapping of another class may raise at every look; what cannot be read is no history.
+        return False
 
 
 def given_ids(request: Any) -> list[str]:
@@ -84,7 +91,8 @@ def given_ids(request: Any) -> list[str]:
 
 def is_messages(request: Any) -> bool:
     """True for a list of Message records."""
-    return isinstance(request, list | tuple) and bool(request) and all(isinstance(one, Message) for one in request)
+    listed = type(request) is list or type(request) is tuple
+    return listed and bool(request) and all(type(one) is Message for one in request)
 
 
 def as_plain(messages: Sequence[Message]) -> list[dict[str, Any]]:
@@ -202,7 +210,7 @@ def _decision(reader: _Reader, run: Run, box: Toolbox, turn: int) -> None:
     # An answer that was not taken for its calls alone still shows what it asked for.
     asked: tuple[ToolCall, ...] = ()
     if calls:
-        pairs = zip(decision.calls, calls, strict=False)
+        pairs = zip(decision.calls or (), calls, strict=False)
         asked = tuple([_asked(_name(wanted), own_args(wanted.args), call.id) for wanted, call in pairs])
     if decision.kept is not None and (asked or text.strip()):
         reader.messages.append(Message(role=_ASSISTANT, text=text, calls=asked, kept=decision.kept))

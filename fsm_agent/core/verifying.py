@@ -27,11 +27,11 @@ def missing_evidence(run: Run, required: Collection[str]) -> str:
         if count < least:
             return f"{count} independent pieces of evidence, {least} needed"
     draft = run.draft
-    if draft is not None and isinstance(draft.finish, str) and draft.finish in CUT_OFF:
+    if draft is not None and draft.finish in CUT_OFF:
         return f"the text was cut off: the reply ended with {draft.finish!r}"
     if draft is not None and draft.citations:
         known = {name for call in found for name in (call.id, call.tool, call.source)} - {""}
-        dangling = [name for name in draft.citations if not isinstance(name, str) or name not in known]
+        dangling = [name for name in draft.citations if type(name) is not str or name not in known]
         if dangling:
             return f"citations point at no evidence: {', '.join(short(name, 60) for name in dangling[:20])}"
     return ""

@@ -32,11 +32,11 @@ from fsm_agent.core.events import (
     Started,
     Waited,
 )
+from fsm_agent.core.exact import exact_decision, exact_judgement, exact_usage, is_exact
 from fsm_agent.core.gate import admit, admit_turn, allowed_now, refuse
 from fsm_agent.core.guards import time_left
 from fsm_agent.core.holding import ask_held, is_people_event, may_settle, release, tell_held
 from fsm_agent.core.normalizing import Normalize
-from fsm_agent.core.plain import storable
 from fsm_agent.core.programs import is_program, open_program_call, program_step, settle_call, tend_program
 from fsm_agent.core.proposal import accept, open_calls, reject, spend
 from fsm_agent.core.repairing import apply_repairs, plan_repairs
@@ -44,7 +44,7 @@ from fsm_agent.core.run import Call, Run
 from fsm_agent.core.setup import Setup, Work
 from fsm_agent.core.stops import closed_guard
 from fsm_agent.core.turn import fold, next_batch, settle, share_results, waits_until
-from fsm_agent.core.values import FATAL, Judgement, StopReason, ToolCall
+from fsm_agent.core.values import FATAL, Judgement, StopReason
 from fsm_agent.core.verifying import missing_evidence
 from fsm_agent.core.writing import Answer, Synthesize
 
@@ -85,9 +85,9 @@ class DecideOnly:
 
     def tell(self, setup: Setup, run: Run, event: Event) -> str | None:
         if type(event) is Decided:
-            if event.decision.kept is not None:
-                # The journal keeps what can be saved.
-                event.decision = attrs.evolve(event.decision, kept=storable(event.decision.kept))
+            if not is_exact(event.decision):
+                # The journal keeps what the run goes by.
+                event.decision = exact_decision(event.decision)
             return accept(run, event.decision, setup.policy, setup.box, setup.answer if self._answers else None)
         if isinstance(event, DecisionFailed):
             outcome = reject(run, event)
@@ -261,6 +261,7 @@ class Verify:
 
     def tell(self, setup: Setup, run: Run, event: Event) -> str | None:
         if isinstance(event, Judged):
+            event.judgement, event.usage = exact_judgement(event.judgement), exact_usage(event.usage)
             if event.usage is not None:
                 spend(run, event.usage)
             if event.judgement.decision == "done":
@@ -283,7 +284,7 @@ class Verify:
         run.note = judgement.reason
         run.trace.append(("judged", run.spent_s, "need_more", judgement.reason))
         action = judgement.next_action
-        if isinstance(action, ToolCall):
+        if action is not None:
             open_calls(run, (attrs.evolve(action, id=f"verify-{run.verify_rounds}"),), by_verifier=True)
         return "insufficient"
 

@@ -10,6 +10,7 @@ from fsm_agent.core.effects import Compose, Effect, Wait
 from fsm_agent.core.ending import finish, stop_here
 from fsm_agent.core.errors import WrongEvent
 from fsm_agent.core.events import Composed, ComposeFailed, Decided, Event, Waited
+from fsm_agent.core.exact import exact_usage, word
 from fsm_agent.core.gate import admit_turn
 from fsm_agent.core.plain import storable
 from fsm_agent.core.proposal import FINISHES, accept, ends_run, malformed, spend, take_text
@@ -110,7 +111,7 @@ class Synthesize:
         return None if may_decide(run) else "stopped"
 
     def _keep(self, run: Run, text: str) -> str:
-        run.draft = Decision(text=text if isinstance(text, str) and text.strip() else findings(run.evidence()))
+        run.draft = Decision(text=text if text.strip() else findings(run.evidence()))
         return "written"
 
 
@@ -150,6 +151,7 @@ class Answer:
 def _take(run: Run, event: Composed) -> None:
     run.turns += 1
     run.failed_requests = 0
+    event.text, event.usage, event.finish = word(event.text), exact_usage(event.usage), word(event.finish)
     if event.usage is not None:
         spend(run, event.usage)
     if event.kept is not None:

@@ -16,7 +16,7 @@ from fsm_agent.core.events import ComposeFailed, Decided, DecisionFailed, Event,
 from fsm_agent.core.run import Run
 from fsm_agent.core.short_text import first_half, paired
 from fsm_agent.core.values import Decision
-from fsm_agent.host.bodies import is_async, passes
+from fsm_agent.host.bodies import awaitable, is_async, passes
 from fsm_agent.host.clock import SystemClock
 from fsm_agent.host.in_time import ask_in_time, await_in_time, in_thread
 from fsm_agent.host.interrupt import Interrupt
@@ -86,7 +86,7 @@ class Answerer:
                 seconds = None if end is None else max(0.0, end - loop.time())
             else:
                 answer = self._asked(effect)
-            if hasattr(type(answer), "__await__"):
+            if awaitable(answer):
                 answer = await answer if seconds is None else await await_in_time(answer, seconds)
             return event_of_answer(effect, answer)
         except BaseException as error:

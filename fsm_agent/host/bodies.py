@@ -117,7 +117,7 @@ def run_here(job: Performance, clock: Clock | None = None) -> CallEvent:
         raise
     except BaseException as error:
         return perform.raised(tool, job.call, error, ran=began(tool.fn, error))
-    if type(value) in _PLAIN or not hasattr(type(value), "__await__"):
+    if not awaitable(value):
         return perform.returned(tool, job.call, value)
     results: SimpleQueue[Outcome] = SimpleQueue()
     start(job, lambda: results.put(outcome(job, lambda: _awaited(value))))
@@ -144,6 +144,14 @@ def event_of(result: Outcome) -> CallEvent:
     return result
 
 
+def awaitable(value: Any) -> bool:
+    """True for what somebody has to await; what cannot even be asked is no such thing."""
+    try:
+        return type(value) not in _PLAIN and hasattr(type(value), "__await__")
+    except Exception:
+        return False
+
+
 def began(fn: Any, error: BaseException) -> bool:
     """False where the arguments did not fit the signature, so that the error is ours and no line of the body ran."""
     while isinstance(fn, partial):
@@ -162,7 +170,7 @@ def began(fn: Any, error: BaseException) -> bool:
 def call(job: Performance, *, leave: bool = False) -> Any:
     """Call a body; what it returns to be awaited runs in a loop of its own here, or is left to the caller's."""
     value = job.tool.fn(**job.args)
-    if not hasattr(type(value), "__await__"):
+    if not awaitable(value):
         return value
     return Left(value) if leave else _awaited(value)
 

@@ -10,6 +10,7 @@ import attrs
 
 from fsm_agent.core.errors import BuildError
 from fsm_agent.core.events import Checked, Skipped, Stopped
+from fsm_agent.core.exact import word as exact_word
 from fsm_agent.core.gate import Toolbox
 from fsm_agent.core.plain import plain_copy, short, storable
 from fsm_agent.core.redact import redacted
@@ -146,8 +147,8 @@ def _raised(name: str, error: BaseException) -> Stopped:
 
 
 def _skipped(call: Call, word: Any) -> Skipped:
-    if isinstance(word, Skip):
-        why = word.why if isinstance(word.why, str) and word.why.strip() else "hook"
+    if issubclass(type(word), Skip):
+        why = exact_word(word.why).strip() or "hook"
         return Skipped(call.id, why, storable(word.result))
     # Anything else that is said is no abstention; running the body would pass it over.
     return Skipped(call.id, "hook", storable(word))

@@ -13,8 +13,9 @@ import attrs
 
 from fsm_agent.core.errors import PASSES
 from fsm_agent.core.events import CallEvent, CircuitOpen, Raised, Returned, Reused
+from fsm_agent.core.exact import exact_verdict
 from fsm_agent.core.keys import call_key, key_args
-from fsm_agent.core.plain import plain_copy, short
+from fsm_agent.core.plain import plain_copy
 from fsm_agent.core.redact import redacted
 from fsm_agent.core.run import Call, Run
 from fsm_agent.core.tools import Outcome, Tool
@@ -243,10 +244,8 @@ def _kept(host: Host, run: Run, call: Call, ttl: float) -> Remembered:
 def _classified(tool: Tool, outcome: Outcome) -> Verdict | None:
     assert tool.classify is not None
     try:
-        verdict = tool.classify(outcome)
-        if not isinstance(verdict, Verdict):
-            return None
-        return verdict if isinstance(verdict.reason, str) else attrs.evolve(verdict, reason=short(verdict.reason))
+        verdict: Any = tool.classify(outcome)
+        return exact_verdict(verdict) if issubclass(type(verdict), Verdict) else None
     except PASSES:
         raise
     except BaseException:

@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Callable, Generator
 from typing import Any, TypeVar
 
-from fsm_agent.host.bodies import passes
+from fsm_agent.host.bodies import awaitable, passes
 
 T = TypeVar("T")
 # It yields what is to be called, is sent what that gave, and is thrown what it raised.
@@ -20,7 +20,7 @@ ONLY_ASYNC = "await arun or adrive instead, or give a plain function"
 
 def at_once(answer: Any) -> Any:
     """An answer that needs no event loop; raises TypeError for one that does."""
-    if not hasattr(type(answer), "__await__"):
+    if not awaitable(answer):
         return answer
     if inspect.iscoroutine(answer):
         answer.close()
@@ -53,7 +53,7 @@ async def aresolve(questions: Questions[T]) -> T:
         while True:
             try:
                 answer = question()
-                if hasattr(type(answer), "__await__"):
+                if awaitable(answer):
                     answer = await answer
             except BaseException as error:
                 if passes(error, task):

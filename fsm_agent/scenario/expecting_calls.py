@@ -205,7 +205,7 @@ def _unanswered(run: Run, track: Track) -> list[str]:
     open_ids = [call.id for call in [*run.calls, *run.open_calls] if call.ok is None and call.id not in waiting]
     faults += [f"{one} has no result" for one in open_ids]
     own = [call.id for call in (*run.calls, *run.open_calls) if not call.by_verifier and not call.parent]
-    asked = [event.decision.calls for _, event in run.journal if isinstance(event, Decided)]
+    asked = [event.decision.calls or () for _, event in run.journal if isinstance(event, Decided)]
     # A decision none of whose calls names a tool was no decision.
     emitted = sum(len(calls) for calls in asked if any(call.tool for call in calls))
     if len(own) < emitted:
