@@ -130,6 +130,7 @@ FLOORS: dict[str, int] = {
     "host.interrupt": 5,
     "host.model_decider": 5,
     "host.replies": 5,
+    "host.reentrance": 5,
     "host.resolve": 5,
     "host.watch": 5,
     "host.watching": 5,

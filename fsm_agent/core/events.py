@@ -44,20 +44,23 @@ class Returned:
     """A body returned `value`. `verdict` is what the contract's classifier said, if it has one.
 
     Once it is told, `value` is the form that the run keeps and `fault` how it was read (empty: it kept the contract), so that a
-    replay reads it alike.
+    replay reads it alike. `contract` is the tool under which the body was begun, for the case that it is there no more; it is
+    never saved.
     """
 
     call_id: str
     value: Any
     verdict: Verdict | None = None
     fault: str | None = None
+    contract: Any = attrs.field(default=None, eq=False, repr=False)
 
 
 @attrs.define(slots=True)
 class Raised:
     """A body raised, or ran out of its time (`error` is then ``TimeoutError``).
 
-    `ran` is false when the body never began, as when its thread could not take an exclusive turn in time.
+    `ran` is false when the body never began, as when its thread could not take an exclusive turn in time. `contract` is as for a
+    value.
     """
 
     call_id: str
@@ -65,6 +68,7 @@ class Raised:
     message: str = ""
     verdict: Verdict | None = None
     ran: bool = True
+    contract: Any = attrs.field(default=None, eq=False, repr=False)
 
 
 @attrs.define(slots=True)

@@ -79,6 +79,13 @@ def read_again(tool: Tool, value: Any, verdict: Verdict | None, fault: str) -> R
     return _judged(Reading(False, None, fault, "", empty), verdict)
 
 
+def read_unmeasured(value: Any, fault: str) -> Reading:
+    """Read a journaled value whose tool is not there any more: as it was read when it was, where that is known."""
+    if fault:
+        return Reading(False, None, fault, "", EMPTY if fault == "result:empty" else None)
+    return Reading(True, value, result_class=EMPTY if says_nothing(value) else OK)
+
+
 def read_raised(tool: Tool, error: str, message: str, verdict: Verdict | None = None) -> Reading:
     """Read an exception: ``raised:<Name>``, RETRYABLE where its type says so and the tool may be repeated."""
     repeatable = tool.effect in (EffectClass.PURE, EffectClass.IDEMPOTENT)

@@ -22,6 +22,7 @@ from fsm_agent.core.results import (
     class_of,
     read_again,
     read_raised,
+    read_unmeasured,
     read_value,
     says_nothing,
 )
@@ -110,7 +111,9 @@ def settle(run: Run, box: Toolbox, event: CallEvent, explain: bool = True) -> Ca
     tool, kind = box.get(call.tool), type(event)
     reading: Reading | None
     if kind is Returned or kind is Raised:
-        reading = _read_body(run, tool, call, event, explain)
+        # A tool that was removed while its body ran still measures what comes of it.
+        reading = _read_body(run, tool if tool is not None else event.contract, call, event, explain)  # type: ignore[union-attr]
+        event.contract = None  # type: ignore[union-attr]
     elif isinstance(event, Reused):
         call.reused = True
         reading = _remembered(tool, event)
@@ -139,7 +142,8 @@ def _read_body(run: Run, tool: Tool | None, call: Call, event: CallEvent, explai
         _keep_secrets(tool, call, event)
     if type(event) is Returned:
         if tool is None:
-            reading = Reading(True, storable(event.value))
+            event.value, event.fault = storable(event.value), event.fault or ""
+            reading = read_unmeasured(event.value, event.fault)
         elif event.fault is None:
             reading = read_value(tool, event.value, event.verdict, explain)
             # The journal keeps what the run keeps: a plain value, and how the one that the body returned was read.

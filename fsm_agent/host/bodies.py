@@ -25,6 +25,7 @@ from fsm_agent.core.events import CallEvent
 from fsm_agent.host import perform
 from fsm_agent.host.clock import Clock, TurnClock, turns_of
 from fsm_agent.host.perform import Performance
+from fsm_agent.host.reentrance import inside, is_inside
 
 # What most bodies return, of which it is known without a look that nobody has to await it.
 _PLAIN = frozenset({dict, list, str, int, float, bool, type(None)})
@@ -104,10 +105,13 @@ def run_here(job: Performance, clock: Clock | None = None) -> CallEvent:
     """Run a body in the caller's thread, without a time limit; a coroutine runs in a thread with a loop of its own."""
     turn, tool = job.turn, job.tool
     if turn is not None:
+        if is_inside(turn):
+            return perform.reentered(job.call)
         take_turn(turn, turns_of(clock))
         job.turn = None
         try:
-            return run_here(job, clock)
+            with inside(turn):
+                return run_here(job, clock)
         finally:
             job.turn = turn
             give_turn_back(turn)
@@ -220,9 +224,12 @@ def in_turn(job: Performance, token: threading.Lock, body: Callable[[], Outcome]
     """
     if job.turn is None:
         return body() if token.acquire(blocking=False) else None
+    if is_inside(job.turn):
+        return perform.reentered(job.call)
     take_turn(job.turn, turns)
     try:
-        return body() if token.acquire(blocking=False) else None
+        with inside(job.turn):
+            return body() if token.acquire(blocking=False) else None
     finally:
         give_turn_back(job.turn)
 

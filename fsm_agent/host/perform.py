@@ -52,6 +52,12 @@ class Performance:
     event: CallEvent | None = None
 
 
+def reentered(call: Call) -> CallEvent:
+    """The event of an exclusive call that was made inside of an exclusive body: it would wait for that for good."""
+    why = f"{call.tool!r} is exclusive and was called inside of an exclusive tool of the same agent, for which it would wait for good"
+    return Raised(call.id, "RuntimeError", f"{why}; call it after that, or give it to an agent of its own", None, False)
+
+
 def before(host: Host, run: Run, call: Call, tool: Tool) -> Performance:
     """Consult memory and breaker; the performance has its event already when one of them answers for the body."""
     performance = Performance(call, tool)
@@ -135,7 +141,7 @@ def started(job: Performance) -> Any:
 
 def returned(tool: Tool, call: Call, value: Any) -> CallEvent:
     """The event of a body that came back."""
-    return Returned(call.id, value, _classified(tool, Outcome(value=value)) if tool.classify is not None else None)
+    return Returned(call.id, value, _classified(tool, Outcome(value=value)) if tool.classify is not None else None, None, tool)
 
 
 def raised(tool: Tool, call: Call, error: BaseException, *, ran: bool = True) -> CallEvent:
@@ -149,7 +155,7 @@ def raised(tool: Tool, call: Call, error: BaseException, *, ran: bool = True) ->
     verdict = None
     if tool.classify is not None and ran:
         verdict = _classified(tool, Outcome(error=name, message=message))
-    return Raised(call.id, name, message, verdict, ran)
+    return Raised(call.id, name, message, verdict, ran, tool)
 
 
 def name_of(error: BaseException) -> str:

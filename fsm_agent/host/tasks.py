@@ -21,6 +21,7 @@ from fsm_agent.core.events import CallEvent
 from fsm_agent.host import bodies, perform
 from fsm_agent.host.bodies import Left, Outcome, Through, Told, is_async
 from fsm_agent.host.perform import Performance
+from fsm_agent.host.reentrance import inside, is_inside
 
 # Given up and still running; the event loop alone would not keep them alive.
 _LEFT_BEHIND: set[asyncio.Task[Outcome]] = set()
@@ -127,13 +128,20 @@ async def _task(job: Performance, token: threading.Lock) -> Outcome:
     if not is_async(job.tool.fn):
         return await _in_thread(job, token)
     turn = job.turn
-    if turn is not None:
-        await _take_turn(turn)
+    if turn is None:
+        return await _begun(job, token)
+    if is_inside(turn):
+        return perform.reentered(job.call)
+    await _take_turn(turn)
     try:
-        return await _awaited(job, lambda: job.tool.fn(**job.args)) if token.acquire(blocking=False) else None
+        with inside(turn):
+            return await _begun(job, token)
     finally:
-        if turn is not None:
-            bodies.give_turn_back(turn)
+        bodies.give_turn_back(turn)
+
+
+async def _begun(job: Performance, token: threading.Lock) -> Outcome:
+    return await _awaited(job, lambda: job.tool.fn(**job.args)) if token.acquire(blocking=False) else None
 
 
 async def _awaited(job: Performance, start: Callable[[], Awaitable[Any]]) -> Outcome:
