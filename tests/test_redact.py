@@ -161,7 +161,7 @@ def test_equal_secrets_of_one_run_have_equal_seals_and_nothing_else_does() -> No
 def test_a_seal_is_sealed_already_and_what_holds_no_secret_stays() -> None:
     once = sealed({"key": "hunter2"}, {"key"}, "run")
     assert sealed(once, {"key"}, "run") == once
-    assert sealed("text", {"key"}, "run") == "text"
+    assert is_sealed(sealed("text", {"key"}, "run"))
     assert sealed({"key": "hunter2"}, (), "run") == {"key": "hunter2"}
 
 
@@ -171,7 +171,7 @@ def test_a_repetition_is_told_by_seals_without_the_fault_that_they_name() -> Non
     assert refused != sealed(args, {"key"}, "run")
     forms = [key_form(form, {"key"}, "run") for form in (args, sealed(args, {"key"}, "run"), refused)]
     assert forms == [forms[0]] * 3
-    assert key_form("text", {"key"}, "run") == "text"
+    assert key_form("text", {"key"}, "run") == sealed("text", {"key"}, "run")
 
 
 # ---- runs

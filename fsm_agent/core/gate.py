@@ -79,13 +79,16 @@ def admit(
 ) -> None:
     """Pass one open call through the gate; see `admit_turn`. `admitted_before` are the calls of its turn that passed already."""
     call.tries += 1
+    tool = box.get(call.tool)
+    if tool is not None and tool.secret:
+        # Also of what is refused before it is measured: what a run keeps of it is its seal.
+        know_secrets(call, tool)
     if run.closed:
         refuse(run, call, f"skipped:{run.closed[0].reason.value}", "the run is stopping")
         return
     args = call.args
     if type(args) is not dict:
         args = call.args = decoded(exact_args(args))
-    tool = box.get(call.tool)
     if tool is None:
         _refuse_request(run, call, None, policy, "args:unknown_tool", _menu(run, box, allowed, policy))
         return
@@ -93,10 +96,8 @@ def admit(
         _refuse_request(run, call, tool, policy, "refused:not_allowed", _menu(run, box, allowed, policy))
         return
     fault = tool.args.first_fault(args) if tool.args is not None else call_fault(tool, args)
-    if tool.secret:
-        call.secret = tuple(sorted(tool.secret))
-        if run.replaying:
-            fault = first_open_fault(tool, args, fault)
+    if tool.secret and run.replaying:
+        fault = first_open_fault(tool, args, fault)
     if fault:
         # What would have worked is for whoever decides again; where nobody does, the reason alone is enough.
         detail = fault_list(tool, args) if policy.redecide else ""
@@ -136,6 +137,21 @@ def admit(
     if checks or tool.held:
         call.awaits = "check" if checks or peeks or callable(tool.approval) else "approval" if tool.approval else tool.where
         run.held += 1
+
+
+def know_secrets(call: Call, tool: Tool) -> None:
+    """Note which arguments of a call are secret, so that they are sealed once it is settled."""
+    call.secret = tuple(sorted(tool.secret))
+    call.args = decoded(exact_args(call.args))
+
+
+def learn_secrets(box: Toolbox, call: Call) -> bool:
+    """`know_secrets` of a call that never came to the gate; true where there are any."""
+    tool = box.get(call.tool)
+    if tool is None or not tool.secret:
+        return False
+    know_secrets(call, tool)
+    return True
 
 
 def call_fault(tool: Tool, args: Any) -> str:

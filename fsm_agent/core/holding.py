@@ -32,7 +32,7 @@ from fsm_agent.core.exact import exact_args
 from fsm_agent.core.gate import Toolbox, call_fault, count_edited, fault_list, first_open_fault, refuse, share
 from fsm_agent.core.keys import call_key
 from fsm_agent.core.plain import short, storable
-from fsm_agent.core.redact import MARK
+from fsm_agent.core.redact import MARK, redacted
 from fsm_agent.core.run import Call, Run
 from fsm_agent.core.tools import Tool
 from fsm_agent.core.values import Policy, StopReason
@@ -89,12 +89,14 @@ def tell_held(run: Run, box: Toolbox, policy: Policy, event: Event) -> None:
         call = _waiting(run, event.call_id, APPROVAL)
         tool = box.get(call.tool)
         if event.edited:
-            _edit(run, tool, policy, call, event.args)
+            event.args = _edit(run, tool, policy, call, event.args)
         if call.ok is None:
             _next(run, tool, call, "")
     else:
         assert isinstance(event, Denied)
-        _deny(run, policy, _waiting(run, event.call_id, APPROVAL), event.reason)
+        call = _waiting(run, event.call_id, APPROVAL)
+        event.reason = redacted(event.reason, call.secret, call.args)
+        _deny(run, policy, call, event.reason)
 
 
 def release(run: Run, box: Toolbox) -> bool:
@@ -129,8 +131,8 @@ def _next(run: Run, tool: Tool | None, call: Call, awaits: str) -> None:
     call.awaits = awaits or (CLIENT if tool is not None and tool.where == CLIENT else "")
 
 
-def _edit(run: Run, tool: Tool | None, policy: Policy, call: Call, args: Any) -> None:
-    """Take a person's arguments in place of the decider's; they are measured and counted like any.
+def _edit(run: Run, tool: Tool | None, policy: Policy, call: Call, args: Any) -> Any:
+    """Take a person's arguments in place of the decider's, and return them; they are measured and counted like any.
 
     Where a secret was shown as a mark and still stands there as one, it keeps its value.
     """
@@ -139,7 +141,7 @@ def _edit(run: Run, tool: Tool | None, policy: Policy, call: Call, args: Any) ->
         after = {name: before[name] if value == MARK and name in tool.secret and name in before else value for name, value in after.items()}
     call.edited, call.args = storable(before), after
     if tool is None:
-        return
+        return after
     repeats = count_edited(run, call, tool, policy)
     fault = call_fault(tool, call.args)
     if tool.secret and run.replaying:
@@ -150,6 +152,7 @@ def _edit(run: Run, tool: Tool | None, policy: Policy, call: Call, args: Any) ->
         refuse(run, call, "refused:duplicate", "the same call was made before and is not run again")
         if run.closed:
             _skip_behind(run, call)
+    return after
 
 
 def _skip_behind(run: Run, call: Call) -> None:

@@ -43,8 +43,8 @@ def pending_of(run: Run) -> tuple[Pending, ...]:
             tool=call.tool,
             args=without_secrets(plain_copy(call.args), call.secret) if call.secret else plain_copy(call.args),
             token=approval_token(run, call),
-            intent=call.intent if isinstance(call.intent, str) else "",
-            reason=call.reason if isinstance(call.reason, str) else "",
+            intent=call.intent,
+            reason=call.reason,
             expires_at=call.expires_at,
         )
         for call in held_calls(run)

@@ -11,14 +11,15 @@ so it is ended at the n-th instead.
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
 from fsm_agent.core.effects import RunProgram
 from fsm_agent.core.errors import WrongEvent
-from fsm_agent.core.events import CallEvent, ProgramCalled
-from fsm_agent.core.gate import Toolbox, refuse
+from fsm_agent.core.events import CallEvent, ProgramCalled, Raised, Returned
+from fsm_agent.core.gate import Toolbox, refuse, same_key
 from fsm_agent.core.keys import observation_key
 from fsm_agent.core.plain import short, storable
-from fsm_agent.core.redact import without_secrets
+from fsm_agent.core.redact import MARK, marked, sealed, secret_texts, without_secrets
 from fsm_agent.core.results import says_nothing
 from fsm_agent.core.run import Call, Program, Run
 from fsm_agent.core.tools import Tool
@@ -57,10 +58,10 @@ def open_program_call(run: Run, box: Toolbox, policy: Policy, event: ProgramCall
     # The journal keeps what the run keeps.
     event.args = args = storable(event.args)
     if program.asked >= policy.program_calls:
-        _end(run, call, "refused:budget:program_calls", f"a program may make {policy.program_calls} calls")
+        _end(run, box, call, "refused:budget:program_calls", f"a program may make {policy.program_calls} calls")
         return None
     if (reason := _tripped(run, box)) is not None:
-        _end(run, call, f"skipped:{reason.value}", "the program was ended where the run is going to be")
+        _end(run, box, call, f"skipped:{reason.value}", "the program was ended where the run is going to be")
         return None
     number = program.asked + 1
     while (name := f"{call.id}.{number}") in run.call_ids:
@@ -71,6 +72,10 @@ def open_program_call(run: Run, box: Toolbox, policy: Policy, event: ProgramCall
     run.open_calls.append(made)
     tool = box.get(made.tool)
     if tool is not None and (why := _unfit(tool)):
+        if tool.secret:
+            program.hides = True
+            program.texts += secret_texts(args, tool.secret)
+            call.secret = (PROGRAM,)
         event.args = made.args = without_secrets(args, tool.secret)
         refuse(run, made, "refused:not_allowed", why)
     program.snapshot, program.printed, program.waits_for = event.snapshot, event.printed, name
@@ -90,14 +95,17 @@ def settle_call(run: Run, box: Toolbox, event: CallEvent, explain: bool) -> Call
     made = run.waiting_for()
     if made is not None and made.ok is None and program.call_id == event.call_id:
         raise WrongEvent(f"the program {short(event.call_id, 60)} of run {run.id!r} waits for its call {made.id!r}")
+    if program.hides and program.call_id == event.call_id and not run.replaying:
+        _mark(event, program.texts)
     call = settle(run, box, event, explain)
     if call is not None and call.id == program.call_id:
         run.program = None
+        _forget(run, box, call, program)
     return call
 
 
-def tend_program(run: Run) -> None:
-    """End the open program once the run is stopping; a resume takes it up again where it stands.
+def tend_program(run: Run, box: Toolbox) -> None:
+    """End the open program once the run is stopping; a resume takes it up again where it stands, unless it told a secret.
 
     The call that it waits for shares no other call's run: that one is behind the program, and waits for it.
     """
@@ -110,11 +118,51 @@ def tend_program(run: Run) -> None:
     for call in run.open_calls if run.closed else ():
         if call.id == program.call_id and call.ok is None:
             refuse(run, call, f"skipped:{run.closed[0].reason.value}", "the program was stopped where the run was")
+            if program.hides:
+                run.program = None
+                _forget(run, box, call, program)
 
 
-def _end(run: Run, call: Call, error: str, detail: str) -> None:
-    run.program = None
+def _end(run: Run, box: Toolbox, call: Call, error: str, detail: str) -> None:
+    program, run.program = run.program, None
     refuse(run, call, error, detail)
+    if program is not None:
+        _forget(run, box, call, program)
+
+
+def _mark(event: CallEvent, texts: list[str]) -> None:
+    """Take what a program was not to tell out of what it gave or raised; all of it where the texts are not known any more."""
+    if isinstance(event, Returned):
+        event.value = _without(storable(event.value), texts)
+    elif isinstance(event, Raised):
+        event.message = _without(event.message, texts)
+
+
+def _without(value: Any, texts: list[str]) -> Any:
+    if isinstance(value, str):
+        return marked(value, texts) if texts else value and MARK
+    if isinstance(value, dict):
+        return {_without(key, texts) if texts else key: _without(item, texts) for key, item in value.items()}
+    return type(value)(_without(item, texts) for item in value) if isinstance(value, list | tuple | set | frozenset) else value
+
+
+def _forget(run: Run, box: Toolbox, call: Call, program: Program) -> None:
+    """Once a program that told a secret has ended, keep of it what can be kept: no snapshot, and of its text the seal.
+
+    Its text is sealed with the turn; the key by which repetitions are told is made of the seal at once, as a replay makes it.
+    """
+    if not program.hides:
+        return
+    # A replay finds them taken out already.
+    for _, event in () if run.replaying else run.journal:
+        if isinstance(event, ProgramCalled) and event.call_id == call.id:
+            event.snapshot, event.printed = b"", _without(event.printed, program.texts)
+    if call.key:
+        known, call.key = call.key, same_key(run, box.get(call.tool), sealed(call.args, call.secret, run.id))
+        if known in run.requests:
+            count = run.requests.pop(known)
+            run.requests[call.key] = run.requests.get(call.key, 0) + count
+        run.window = [call.key if key == known else key for key in run.window]
 
 
 def _unfit(tool: Tool) -> str:

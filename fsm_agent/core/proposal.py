@@ -10,7 +10,7 @@ import attrs
 from fsm_agent.core.decoding import decoded
 from fsm_agent.core.events import DecisionFailed
 from fsm_agent.core.exact import exact_args, exact_usage, word
-from fsm_agent.core.gate import Toolbox
+from fsm_agent.core.gate import Toolbox, know_secrets
 from fsm_agent.core.plain import storable
 from fsm_agent.core.redact import seal_call
 from fsm_agent.core.run import ClosedGuard, Run, new_call
@@ -139,7 +139,7 @@ def _skip(run: Run, box: Toolbox, decision: Decision, word: str, why: str) -> No
         run.trace.append(("call_refused", run.spent_s, call.id, call.error))
         tool = box.get(call.tool)
         if tool is not None and tool.secret:
-            call.secret = tuple(sorted(tool.secret))
+            know_secrets(call, tool)
             seal_call(run, call)
     run.calls += run.open_calls
     run.open_calls = []

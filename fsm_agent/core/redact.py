@@ -10,16 +10,26 @@ import hashlib
 import json
 import re
 from collections.abc import Collection, Iterator, Mapping
-from typing import Any
+from typing import Any, Protocol
 
 import attrs
 
 from fsm_agent.core.decoding import decoded
 from fsm_agent.core.events import Approved, Decided, Judged
-from fsm_agent.core.exact import word
+from fsm_agent.core.exact import exact_args
+from fsm_agent.core.exact import word as exact_word
 from fsm_agent.core.keys import call_key
 from fsm_agent.core.plain import CONTAINERS, LEAVES, dumps, storable
 from fsm_agent.core.run import Call, Run
+from fsm_agent.core.tools import Tool
+from fsm_agent.core.values import Decision, Judgement, ToolCall
+
+
+class Lookup(Protocol):
+    """Where a tool is looked up by its name."""
+
+    def get(self, name: Any) -> Tool | None: ...
+
 
 MARK = "[redacted]"
 _SEAL = "[redacted "
@@ -32,9 +42,18 @@ def redacted(text: str, secret: Collection[str], args: Any) -> str:
 
     What has fewer than three characters stays: it says nothing.
     """
-    if not secret or not text or not isinstance(args, Mapping):
-        return text
-    spellings = {spelling for name in secret for value in _parts(_value(args, name)) for spelling in _spellings(value)}
+    return marked(text, secret_texts(args, secret)) if secret and text else text
+
+
+def secret_texts(args: Any, secret: Collection[str]) -> list[str]:
+    """Every text in which the secret arguments may be told, sorted; none where the arguments are no mapping."""
+    if not isinstance(args, Mapping):
+        return []
+    return sorted({spelling for name in secret for value in _parts(_value(args, name)) for spelling in _spellings(value)})
+
+
+def marked(text: str, spellings: Collection[str]) -> str:
+    """The text with a mark in place of each of these."""
     if not spellings:
         return text
     # In one pass with the longest first, so that a short secret leaves no rest of a longer one and none touches a mark.
@@ -80,7 +99,7 @@ def _parts(value: Any) -> Iterator[Any]:
 def _text_of(value: Any) -> str | None:
     """How an object that is not plain would be written out; None for a plain value and for one that cannot be."""
     try:
-        return None if type(value) in LEAVES or type(value) in CONTAINERS else word(str(value))
+        return None if type(value) in LEAVES or type(value) in CONTAINERS else exact_word(str(value))
     except Exception:
         return None
 
@@ -114,10 +133,32 @@ def sealed_fault(value: str) -> str:
 
 
 def key_form(args: Any, secret: Collection[str], run_id: str) -> Any:
-    """The arguments as a repetition is told by: seals in place of secrets, without what they were refused for."""
+    """The arguments as a repetition is told by: seals in place of secrets, without what they were refused for.
+
+    Of arguments that are no mapping nobody can say which part is the secret one, so they are sealed as a whole.
+    """
+    if not isinstance(args, Mapping):
+        return _seal(args, run_id)
+    open_args = _without_repeats(args, secret)
+    return {name: _seal(_bare(value), run_id) if name in secret else value for name, value in open_args.items()}
+
+
+def memory_form(args: Any, secret: Collection[str]) -> Any:
+    """The arguments as a result is remembered by, where others may look: digests in place of secrets, too long to coincide."""
     if not isinstance(args, Mapping):
         return args
-    return {name: _seal(_bare(value), run_id) if name in secret else value for name, value in args.items()}
+    # An object that only its identity tells apart stays what it is, so that no result is remembered by it.
+    known = {name for name in secret if name in args and call_key("", (args[name],), True)}
+    return {name: _digest("memory", value, 16) if name in known else value for name, value in args.items()}
+
+
+def told_words(call: ToolCall, secret: Collection[str]) -> ToolCall:
+    """A call whose intent, reason and change tell nothing of the secrets that it takes."""
+    args = decoded(exact_args(call.args))
+    words = {name: word for name in ("intent", "reason", "changed") if (word := getattr(call, name))}
+    # Where nobody can say which part of the arguments is the secret one, nobody can say what tells of it.
+    readable = isinstance(args, Mapping)
+    return attrs.evolve(call, **{name: redacted(word, secret, args) if readable else MARK for name, word in words.items()})
 
 
 def _bare(value: Any) -> Any:
@@ -125,21 +166,37 @@ def _bare(value: Any) -> Any:
 
 
 def sealed(args: Any, secret: Collection[str], run_id: str, error: str = "") -> Any:
-    """The arguments with a seal in place of each secret one; the one that `error` names keeps the kind of its fault."""
-    if not secret or not isinstance(args, Mapping):
+    """The arguments with a seal in place of each secret one; the one that `error` names keeps the kind of its fault.
+
+    Arguments that are no mapping are sealed as a whole.
+    """
+    if not secret or args is None:
         return args
+    if not isinstance(args, Mapping):
+        return _seal(args, run_id)
     kind, _, faulty = error.removeprefix("args:").partition(":")
     return {
         name: _seal(value, run_id, kind if name == faulty else "") if name in secret else value
-        for name, value in args.items()
+        for name, value in _without_repeats(args, secret).items()
     }
+
+
+def _without_repeats(args: Mapping[str, Any], secret: Collection[str]) -> Mapping[str, Any]:
+    """The arguments, texts that repeat a secret under another name marked."""
+    if all(name in secret or type(value) is not str for name, value in args.items()):
+        return args
+    return {name: redacted(value, secret, args) if type(value) is str and name not in secret else value for name, value in args.items()}
 
 
 def _seal(value: Any, run_id: str, fault: str = "") -> str:
     if is_sealed(value):
         return str(value)
-    text = call_key(run_id, (value,)).encode("utf-8", "backslashreplace")
-    return f"{_SEAL}{hashlib.blake2b(text, digest_size=4).hexdigest()}{fault and ' '}{fault}]"
+    return f"{_SEAL}{_digest(run_id, value, 4)}{fault and ' '}{fault}]"
+
+
+def _digest(whose: str, value: Any, size: int) -> str:
+    text = call_key(whose, (value,)).encode("utf-8", "backslashreplace")
+    return hashlib.blake2b(text, digest_size=size).hexdigest()
 
 
 def seal_call(run: Run, call: Call) -> None:
@@ -152,6 +209,9 @@ def seal_call(run: Run, call: Call) -> None:
     call.args = sealed(call.args, call.secret, run.id, error)
     call.edited = sealed(call.edited, call.secret, run.id)
     call.repair = None
+    if call.parent:
+        # What a program called stands in no decision.
+        return
     if run.unsealed is None:
         run.unsealed = {}
     run.unsealed[call.id] = [error, *call.secret]
@@ -200,8 +260,29 @@ def seal_journal(run: Run) -> None:
 
 
 def _names_secret(kept: Any, secret: Collection[str], args: Any) -> bool:
-    text = dumps(kept)
-    return redacted(text, secret, decoded(args)) != text
+    given, text = decoded(exact_args(args)), dumps(kept)
+    return not isinstance(given, Mapping) or redacted(text, secret, given) != text
+
+
+def guarded_words(box: Lookup, decision: Decision) -> Decision:
+    """A decision whose words tell nothing of the secrets that its calls take; of another one itself."""
+    text, calls = decision.text, list(decision.calls)
+    for n, call in enumerate(calls):
+        tool = box.get(call.tool)
+        if tool is not None and tool.secret:
+            calls[n] = told_words(call, tool.secret)
+            text = None if text is None else redacted(text, tool.secret, decoded(exact_args(call.args)))
+    return attrs.evolve(decision, calls=tuple(calls), text=text)
+
+
+def guarded_verdict(box: Lookup, judgement: Judgement) -> Judgement:
+    """A verdict whose words tell nothing of the secrets that its next action takes."""
+    action = judgement.next_action
+    tool = box.get(action.tool) if action is not None else None
+    if action is None or tool is None or not tool.secret:
+        return judgement
+    reason = redacted(judgement.reason, tool.secret, decoded(exact_args(action.args)))
+    return attrs.evolve(judgement, reason=reason, next_action=told_words(action, tool.secret))
 
 
 def _sealed_call(call: Any, seal: list[str] | None, run_id: str) -> Any:

@@ -64,13 +64,19 @@ class Call:
 
 @attrs.define(kw_only=True)
 class Program:
-    """A program that stands still at a call it made: the call that it is, where it stands, what it printed, how often it asked."""
+    """A program that stands still at a call it made: the call that it is, where it stands, what it printed, how often it asked.
+
+    `hides` is true once it gave what a tool declares secret; `texts` are those, which are never saved and are taken out of the
+    run with its end.
+    """
 
     call_id: str
     snapshot: bytes = b""
     printed: str = ""
     waits_for: str = ""
     asked: int = 0
+    hides: bool = False
+    texts: list[str] = attrs.field(factory=list, eq=False, repr=False)
 
 
 @attrs.frozen(kw_only=True)

@@ -24,7 +24,7 @@ FORMAT = "fsm_agent.run"
 VERSION = 1
 
 _EVENTS = {kind.__name__: kind for kind in (*get_args(events.Event),)}
-_LEFT_OUT = frozenset({"driven", "replaying", "interrupt", "history", "contract"})
+_LEFT_OUT = frozenset({"driven", "replaying", "interrupt", "history", "contract", "texts"})
 
 
 def save(run: Run) -> str:

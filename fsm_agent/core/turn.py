@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import attrs
 
 from fsm_agent.core.events import CallEvent, CircuitOpen, Gone, Lost, Raised, Returned, Reused, Skipped
-from fsm_agent.core.gate import Toolbox, fault_text
+from fsm_agent.core.gate import Toolbox, fault_text, learn_secrets
 from fsm_agent.core.keys import leaves, observation_key
 from fsm_agent.core.plain import storable
 from fsm_agent.core.redact import redacted, seal_call
@@ -297,7 +297,7 @@ def fold(run: Run, box: Toolbox) -> str:
             elif error.startswith(("raised:", "result:", "unknown_outcome")):
                 failed = failed or not call.parent
                 run.tool_errors += error != "result:empty" and not (call.counted or call.leader)
-        if call.secret:
+        if call.secret or (not call.admitted and learn_secrets(box, call)):
             seal_call(run, call)
         if call.repair is not None:
             planned = True

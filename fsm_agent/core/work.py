@@ -39,12 +39,13 @@ from fsm_agent.core.holding import ask_held, is_people_event, may_settle, releas
 from fsm_agent.core.normalizing import Normalize
 from fsm_agent.core.programs import is_program, open_program_call, program_step, settle_call, tend_program
 from fsm_agent.core.proposal import accept, open_calls, reject, spend
+from fsm_agent.core.redact import guarded_verdict, guarded_words
 from fsm_agent.core.repairing import apply_repairs, plan_repairs
 from fsm_agent.core.run import Call, Run
 from fsm_agent.core.setup import Setup, Work
 from fsm_agent.core.stops import closed_guard
 from fsm_agent.core.turn import fold, next_batch, settle, share_results, waits_until
-from fsm_agent.core.values import FATAL, Judgement, StopReason
+from fsm_agent.core.values import FATAL, Decision, Judgement, StopReason
 from fsm_agent.core.verifying import missing_evidence
 from fsm_agent.core.writing import Answer, Synthesize
 
@@ -88,6 +89,8 @@ class DecideOnly:
             if not is_exact(event.decision):
                 # The journal keeps what the run goes by.
                 event.decision = exact_decision(event.decision)
+            if _says_more(event.decision):
+                event.decision = guarded_words(setup.box, event.decision)
             return accept(run, event.decision, setup.policy, setup.box, setup.answer if self._answers else None)
         if isinstance(event, DecisionFailed):
             outcome = reject(run, event)
@@ -164,7 +167,7 @@ class CallOnly:
         if run.closed or run.limits.deadline_s is not None:
             skip_late(run)
         if run.program is not None:
-            tend_program(run)
+            tend_program(run, setup.box)
         calls = run.open_calls
         failed = False
         for call in calls:
@@ -261,7 +264,8 @@ class Verify:
 
     def tell(self, setup: Setup, run: Run, event: Event) -> str | None:
         if isinstance(event, Judged):
-            event.judgement, event.usage = exact_judgement(event.judgement), exact_usage(event.usage)
+            event.judgement = guarded_verdict(setup.box, exact_judgement(event.judgement))
+            event.usage = exact_usage(event.usage)
             if event.usage is not None:
                 spend(run, event.usage)
             if event.judgement.decision == "done":
@@ -287,6 +291,13 @@ class Verify:
         if action is not None:
             open_calls(run, (attrs.evolve(action, id=f"verify-{run.verify_rounds}"),), by_verifier=True)
         return "insufficient"
+
+
+def _says_more(decision: Decision) -> bool:
+    """Whether there are words beside the calls of a decision, in which a secret of theirs might be told."""
+    if not decision.calls:
+        return False
+    return bool(decision.text) or any(call.intent or call.reason or call.changed for call in decision.calls)
 
 
 def begin(run: Run, calls: Sequence[Call]) -> tuple[str, ...]:

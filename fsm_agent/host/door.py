@@ -19,7 +19,7 @@ from fsm_agent.core.run import Call, Run
 from fsm_agent.core.tools import Tool
 from fsm_agent.host.bodies import run_here, run_in_threads
 from fsm_agent.host.memory import DictMemory, Remembered
-from fsm_agent.host.perform import Performance, arguments, raised, says_success, telling
+from fsm_agent.host.perform import Performance, arguments, memory_key, raised, says_success, telling
 
 
 @attrs.frozen(eq=False)
@@ -77,7 +77,7 @@ class Door:
         fault = "unknown_tool" if tool is None else call_fault(tool, given)
         if fault or tool is None:
             return _refused(f"args:{fault}")
-        key = call_key(tool.name, telling(tool, given), True) if _remembers(tool) else ""
+        key = memory_key(tool, given) if _remembers(tool) else ""
         known = self.memory.get(key, "", 0.0) if key else None
         if known is not None:
             return {"ok": True, "value": known.value, "error": ""}

@@ -84,7 +84,7 @@ class Guide:
                 why = f"before_tool_call raised {error_name(error)}"
                 return Skipped(call.id, why, _said(error, call, tool) or None)
             if word is not None:
-                return _skipped(call, word)
+                return _skipped(call, tool, word)
         approval = tool.approval if tool is not None else False
         if not callable(approval):
             return Checked(call.id, bool(approval))
@@ -146,9 +146,11 @@ def _raised(name: str, error: BaseException) -> Stopped:
     return Stopped("strategy", f"{name} raised {error_name(error)}: {message_of(error)}".rstrip(": "))
 
 
-def _skipped(call: Call, word: Any) -> Skipped:
+def _skipped(call: Call, tool: Tool | None, word: Any) -> Skipped:
     if issubclass(type(word), Skip):
         why = exact_word(word.why).strip() or "hook"
+        if tool is not None and tool.secret:
+            why = redacted(why, tool.secret, call.args)
         return Skipped(call.id, why, storable(word.result))
     # Anything else that is said is no abstention; running the body would pass it over.
     return Skipped(call.id, "hook", storable(word))

@@ -16,7 +16,7 @@ from fsm_agent.core.events import CallEvent, CircuitOpen, Raised, Returned, Reus
 from fsm_agent.core.exact import exact_verdict
 from fsm_agent.core.keys import call_key, key_args
 from fsm_agent.core.plain import plain_copy
-from fsm_agent.core.redact import redacted
+from fsm_agent.core.redact import memory_form, redacted
 from fsm_agent.core.run import Call, Run
 from fsm_agent.core.tools import Outcome, Tool
 from fsm_agent.core.values import OK, PURE, Verdict
@@ -100,8 +100,14 @@ def _memory_key(host: Host, tool: Tool, call: Call) -> str:
     if ttl is None and (tool.polling or not (host.ttl_s or tool.negative_ttl_s or host.negative_ttl_s)):
         return ""
     # Nor is it where an argument is told apart by its identity alone: another object may come to have the same.
-    args = call.args
-    return call_key(tool.name, telling(tool, args) if tool.defaults or tool.identity is not None else args, True)
+    return memory_key(tool, call.args)
+
+
+def memory_key(tool: Tool, args: Any) -> str:
+    """The key by which a tool's result is remembered, without a secret in clear; empty where no other call can be the same."""
+    if tool.defaults or tool.identity is not None:
+        args = telling(tool, args)
+    return call_key(tool.name, memory_form(args, tool.secret) if tool.secret else args, True)
 
 
 def telling(tool: Tool, args: Any) -> Any:
