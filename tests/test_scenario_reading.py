@@ -233,6 +233,41 @@ def test_json_and_toml_say_the_same(tmp_path: Path) -> None:
     assert (one.id, one.modes) == ("one", ("sync", "async"))
 
 
+def test_null_can_be_said_in_toml_wherever_it_may_stand(tmp_path: Path) -> None:
+    (tmp_path / "one.toml").write_text(
+        'closing = {"$null" = true}\n'
+        'limits = {"*" = {"$null" = true}, max_steps = 9}\n'
+        '[tools.s]\nbreaker = {"$null" = true}\n'
+        '[[tools.s.does]]\nreturn = {a = {"$null" = true}, b = [{"$null" = true}], c = {"$object" = {"$null" = true}}}\n'
+        '[[model]]\nfinal = "x"\n'
+    )
+    keys = read_file(tmp_path / "one.toml").keys
+
+    assert keys["closing"] is None
+    assert keys["limits"] == {"*": None, "max_steps": 9}
+    assert keys["tools"]["s"]["breaker"] is None
+    given = keys["tools"]["s"]["does"][0]["return"]
+    assert (given["a"], given["b"], type(given["c"]).__name__) == (None, [None], "Unsavable")
+    (tmp_path / "one.json").write_text(json.dumps({"limits": {"*": {"$null": True}}, "closing": None}))
+    assert read_file(tmp_path / "one.json").keys == {"limits": {"*": None}, "closing": None}
+
+
+@pytest.mark.parametrize(
+    ("document", "words"),
+    [
+        ({"closing": {"$null": False}}, 'closing: {"$null"} takes true, not false'),
+        ({"limits": {"max_turns": {"$null": 1}}}, 'limits/max_turns: {"$null"} takes true, not 1'),
+        ({"tools": {"s": {"does": [{"return": [{"$null": None}]}]}}}, 'tools/s/does/0/return/0: {"$null"} takes true, not null'),
+        ({"tools": {"s": {"does": [{"return": {"$nulls": True}}]}}}, "unknown key '$nulls'; did you mean '$null'?"),
+        ({"id": {"$null": True}}, "id: "),
+    ],
+)
+def test_a_null_that_is_none_and_one_where_none_may_stand_are_refused(document: dict[str, Any], words: str) -> None:
+    with pytest.raises(ScenarioError) as raised:
+        scenario_of(document, "x")
+    assert words in str(raised.value)
+
+
 def test_folders_are_searched_in_order_and_an_empty_one_is_an_error(tmp_path: Path) -> None:
     for name in ("b.json", "a/z.toml", "a/b/c.json", "notes.md"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)

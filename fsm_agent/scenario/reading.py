@@ -22,7 +22,7 @@ from fsm_agent.core.short_text import short
 from fsm_agent.core.table import Table
 from fsm_agent.scenario.faults import fault_of
 from fsm_agent.scenario.steps import steps
-from fsm_agent.scenario.values import BadValue, decoded
+from fsm_agent.scenario.values import BadValue, decoded, with_nulls
 from fsm_agent.scenario.words import wrong_word
 
 MODES = ("sync", "async")
@@ -92,11 +92,14 @@ def scenario_of(document: Any, path: str | Path = "scenario") -> Scenario:
     """The scenario that a document (plain JSON data) describes; `path` is what errors call it."""
     path = Path(path)
     try:
+        document = with_nulls(document)
         if fault := _fault(document):
             raise ScenarioError(f"{path}: {fault}")
         keys = _decoded(document, ())
     except RecursionError:
         raise ScenarioError(f"{path}: it nests too deep to be read") from None
+    except BadValue as error:
+        raise ScenarioError(f"{path}: {error}") from None
     except _At as error:
         raise ScenarioError(f"{path}: {'/'.join(error.place) or 'the file'}: {error}") from None
     if fault := _not_finite(keys) or wrong_word(keys, machine_named(keys.get("machine", "agent"))):

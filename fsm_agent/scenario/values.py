@@ -14,6 +14,7 @@ from typing import Any
 
 import attrs
 
+NULL = "$null"
 SPECIAL = ("$float", "$int", "$bytes", "$set", "$object", "$repeat")
 # A typing error in one of these would otherwise be an ordinary object.
 _NEAR = 0.7
@@ -50,6 +51,23 @@ class Unsavable:
         raise TypeError("this instance cannot be copied or saved")
 
 
+def with_nulls(value: Any, place: tuple[str, ...] = ()) -> Any:
+    """A document with null wherever ``{"$null": true}`` stands, which TOML needs; raises BadValue, with the place, for another one.
+
+    The innermost come first, so that ``{"$object": {"$null": true}}`` is ``{"$object": null}``.
+    """
+    if isinstance(value, list):
+        return [with_nulls(one, (*place, str(n))) for n, one in enumerate(value)]
+    if not isinstance(value, dict):
+        return value
+    if value.keys() == {NULL}:
+        if value[NULL] is not True:
+            where = "/".join(place) or "the file"
+            raise BadValue(f'{where}: {{"$null"}} takes true, not {json.dumps(value[NULL], default=str)[:60]}')
+        return None
+    return {key: with_nulls(one, (*place, key)) for key, one in value.items()}
+
+
 def decoded(value: Any, *, in_body: bool = False) -> Any:
     """A value with its special forms read; raises BadValue for one that is none.
 
@@ -66,7 +84,7 @@ def decoded(value: Any, *, in_body: bool = False) -> Any:
             return _arg(inner, in_body)
         if key in SPECIAL:
             return _special(key, inner, in_body)
-        if len(key) > 4 and key.startswith("$") and (near := difflib.get_close_matches(key, (*SPECIAL, "$arg"), 1, _NEAR)):
+        if len(key) > 4 and key.startswith("$") and (near := difflib.get_close_matches(key, (*SPECIAL, NULL, "$arg"), 1, _NEAR)):
             raise BadValue(f"unknown key {key!r}; did you mean {near[0]!r}?")
     elif beside := next((key for key in (*SPECIAL, "$arg") if key in value and not isinstance(value[key], dict)), None):
         # ``{"$set": {...}, "$inc": {...}}`` is what databases take, and no value of ours.
