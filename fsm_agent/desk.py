@@ -100,7 +100,7 @@ class ToolDesk:
         check_mappings(tools=self.tools, repairs=self.repairs, fixes=self.fixes)
         self._box = LiveTools(self.tools)
         self._door = Door(self._box, DictMemory(self.cache))
-        host = Host(memory=self._door.memory, ttl_s=_FOREVER)
+        host = Host(memory=self._door.memory, ttl_s=_FOREVER, breakers=self._door.host.breakers)
         repairs = self._repairs = Repairs(self.repairs, self.fixes)
         self._drivers = {
             naive: Driver(

@@ -33,6 +33,7 @@ from lab_world import (
     result,
 )
 
+from fsm_agent import BreakerPolicy
 from fsm_agent import adapter as lab
 from fsm_agent.core.errors import LimitsError
 from fsm_agent.core.events import Stopped
@@ -229,6 +230,45 @@ def test_an_entry_that_raises_when_it_is_read_is_a_reason(part: str) -> None:
     assert lab.handle(order(prefer="t"))["errors"]
     assert lab.validate_args("t", GOOD) or part == "returns"
     assert lab.validate_result("t", result(1))
+
+
+def breaking(**policy: Any) -> tuple[ToolDesk, list[int]]:
+    """A desk with one tool that fails as long as the list is empty, and has a breaker."""
+    works: list[int] = []
+
+    def body() -> int:
+        if not works:
+            raise ValueError("down")
+        return 1
+
+    entry = {"fn": body, "effect": "undeclared", "breaker": BreakerPolicy(**policy)}
+    return ToolDesk(tools={"t": entry}, default_tool="t", cache={}), works
+
+
+def test_a_breaker_that_a_tool_declares_opens_for_orders_and_for_single_calls_alike() -> None:
+    desk, works = breaking(failures=2, open_s=1000)
+    assert desk.handle({})["errors"] == ["raised:ValueError"]
+    assert desk.call_tool("t", {})["error"] == "raised:ValueError"
+    works.append(1)
+
+    assert desk.handle({})["errors"] == ["refused:circuit_open"]
+    assert desk.call_tool("t", {}) == {"ok": False, "value": None, "error": "refused:circuit_open"}
+
+
+def test_a_circuit_of_a_desk_closes_again_in_real_time() -> None:
+    desk, works = breaking(failures=1, open_s=0.005)
+    assert desk.call_tool("t", {})["error"] == "raised:ValueError"
+    works.append(1)
+
+    while not desk.call_tool("t", {})["ok"]:
+        pass
+    assert desk.handle({})["ok"]
+
+
+def test_a_tool_without_a_breaker_is_called_however_often_it_fails() -> None:
+    desk = ToolDesk(tools={"t": {"fn": lambda: 1 / 0, "effect": "undeclared"}}, default_tool="t")
+
+    assert [desk.handle({})["errors"] for _ in range(5)] == [["raised:ZeroDivisionError"]] * 5
 
 
 # -- the table changes while it is loaded ----------------------------------------------------------------------------

@@ -331,6 +331,28 @@ def test_objects_inside_are_copied_and_what_cannot_be_copied_is_kept() -> None:
     assert copied["lock"] is lock
 
 
+@pytest.mark.parametrize("copy", [plain_copy, storable])
+def test_a_large_json_value_is_copied_whole_and_shares_nothing(copy: Any) -> None:
+    rows = [{"name": f"n{n}", "parts": [n, {"deep": None}]} for n in range(1000)]
+    made = copy({"rows": rows})
+
+    assert made == {"rows": rows}
+    assert made["rows"] is not rows
+    assert all(one is not other and one["parts"] is not other["parts"] for one, other in zip(made["rows"], rows, strict=True))
+
+
+@pytest.mark.parametrize("odd", [(1, 2), {1: 2}, object(), "held twice"])
+def test_a_large_value_with_one_odd_part_takes_the_slower_way_and_comes_out_the_same(odd: Any) -> None:
+    rows: list[Any] = [{"n": n} for n in range(1000)]
+    rows.append(rows[0] if odd == "held twice" else odd)
+
+    assert storable(rows)[:1000] == rows[:1000]
+    assert storable(rows)[1000] == storable(rows[1000])
+    assert (plain_copy(rows)[1000] is plain_copy(rows)[0]) is False
+    copied = plain_copy(rows)
+    assert (copied[1000] is copied[0]) is (odd == "held twice")
+
+
 def test_a_copy_keeps_what_is_shared_inside() -> None:
     row = {"n": [0] * 3000}
     copied = plain_copy([row, row, (row,)])

@@ -16,23 +16,25 @@ from fsm_agent.core.keys import call_key
 from fsm_agent.core.limits import Limits
 from fsm_agent.core.results import read_value
 from fsm_agent.core.run import Call, Run
-from fsm_agent.core.tools import Tool
 from fsm_agent.host.bodies import run_here, run_in_threads
+from fsm_agent.host.breaker import Breakers
 from fsm_agent.host.memory import DictMemory, Remembered
-from fsm_agent.host.perform import Performance, arguments, memory_key, raised, says_success, telling
+from fsm_agent.host.perform import Performance, admit, arguments, memory_key, raised, release, report, says_success, telling
+from fsm_agent.host.ports import Host
 
 
 @attrs.frozen(eq=False)
 class Door:
     """Calls the tools of a box one by one; successes of pure ones are remembered in `memory`, where runs find them too.
 
-    `turn` is the lock that exclusive bodies hold. `numbered` gives each call a name of its own, which idempotency keys
-    are made of.
+    `turn` is the lock that exclusive bodies hold; `host` has the circuits of tools that declare a breaker. `numbered` gives
+    each call a name of its own, which idempotency keys are made of.
     """
 
     box: Toolbox
     memory: DictMemory
     turn: Lock = attrs.field(factory=Lock)
+    host: Host = attrs.field(factory=lambda: Host(breakers=Breakers()))
     _name: str = attrs.field(init=False, factory=lambda: uuid.uuid4().hex)
     _numbers: count[int] = attrs.field(init=False, factory=count)
 
@@ -81,19 +83,28 @@ class Door:
         known = self.memory.get(key, "", 0.0) if key else None
         if known is not None:
             return {"ok": True, "value": known.value, "error": ""}
-        event = self._run_body(tool, given)
-        if not isinstance(event, Returned):
-            return _refused(f"raised:{getattr(event, 'error', 'Exception')}")
+        job = Performance(Call(id="call", tool=tool.name, args=given), tool, seconds=tool.timeout_s)
+        if tool.breaker is not None and not admit(self.host, job):
+            return _refused("refused:circuit_open")
+        try:
+            event = self._run_body(job)
+        except BaseException:
+            release(self.host, (job,))
+            raise
         # The reason is all that is told of a fault here.
-        reading = read_value(tool, event.value, event.verdict, explain=False)
+        reading = read_value(tool, event.value, event.verdict, explain=False) if isinstance(event, Returned) else None
+        if job.ticket is not None:
+            report(self.host, job, event, reading is not None and not reading.ok and reading.error != "result:empty")
+        if reading is None:
+            return _refused(f"raised:{getattr(event, 'error', 'Exception')}")
         if not reading.ok:
             return _refused(reading.error)
         if key and says_success(event):
             self.memory.put(key, "", Remembered(ok=True, value=reading.value, stored_at=0.0))
         return {"ok": True, "value": reading.value, "error": ""}
 
-    def _run_body(self, tool: Tool, args: Any) -> CallEvent:
-        job = Performance(Call(id="call", tool=tool.name, args=args), tool, seconds=tool.timeout_s)
+    def _run_body(self, job: Performance) -> CallEvent:
+        tool = job.tool
         job.turn = self.turn if tool.exclusive else None
         run = Run(id=self.numbered(), request=None, state="", limits=_NO_LIMITS)
         try:

@@ -20,9 +20,11 @@ from fsm_agent.core.redact import memory_form, redacted
 from fsm_agent.core.run import Call, Run
 from fsm_agent.core.tools import Outcome, Tool
 from fsm_agent.core.values import OK, PURE, Verdict
+from fsm_agent.host.clock import SystemClock
 from fsm_agent.host.memory import Remembered
 from fsm_agent.host.ports import Host, ToolContext
 
+_SYSTEM = SystemClock()
 _NO_ARGS: dict[str, Any] = {}
 _FOREVER = float("inf")
 _MOST_SAID = 2000
@@ -104,17 +106,17 @@ def _memory_key(host: Host, tool: Tool, call: Call) -> str:
 
 
 def memory_key(tool: Tool, args: Any) -> str:
-    """The key by which a tool's result is remembered, without a secret in clear; empty where no other call can be the same."""
-    if tool.defaults or tool.identity is not None:
-        args = telling(tool, args)
-    return call_key(tool.name, memory_form(args, tool.secret) if tool.secret else args, True)
+    """The key by which a tool's result is remembered; empty where an argument is told apart by its identity alone."""
+    plain = not tool.defaults and tool.identity is None and not tool.secret
+    return call_key(tool.name, args if plain else telling(tool, args), True)
 
 
 def telling(tool: Tool, args: Any) -> Any:
-    """The arguments that tell two calls of a tool apart: defaults filled in, and of them those that its contract names."""
+    """The arguments that tell two calls of a tool apart: those that its contract names, with defaults, and no secret in clear."""
     if tool.defaults and tool.args is not None and issubclass(type(args), Mapping):
         args = tool.args.with_defaults(args)
-    return key_args(args, tool.identity)
+    form = key_args(args, tool.identity)
+    return memory_form(form, tool.secret) if tool.secret else form
 
 
 def arguments(tool: Tool, call: Call, run: Run, left_s: float | None, context: Any) -> dict[str, Any]:
@@ -209,14 +211,29 @@ def release(host: Host, performances: Iterable[Performance]) -> None:
 
 
 def _report(host: Host, performance: Performance, call: Call, event: CallEvent | None) -> None:
+    report(host, performance, event, call.ok is None or bool(call.error and call.error != "result:empty"))
+
+
+def report(host: Host, performance: Performance, event: CallEvent | None, failed: bool) -> None:
+    """Let the breaker know what became of a body that it let through."""
     assert host.breakers is not None
     name, ticket, now = performance.tool.name, performance.ticket, _now(host)
     if isinstance(event, Raised) and not event.ran:
         host.breakers.release(name, ticket, now)
-    elif isinstance(event, Raised) or call.ok is None or (call.error and call.error != "result:empty"):
+    elif isinstance(event, Raised) or failed:
         host.breakers.fail(name, ticket, now)
     else:
         host.breakers.succeed(name, ticket, now)
+
+
+def admit(host: Host, performance: Performance) -> bool:
+    """Ask the breaker of a call outside any run; false where its circuit is open."""
+    tool = performance.tool
+    if host.breakers is None or tool.breaker is None:
+        return True
+    admission = host.breakers.admit(tool.name, tool.breaker, _now(host))
+    performance.ticket = admission.ticket
+    return not admission.open
 
 
 def _remember(host: Host, run: Run, performance: Performance) -> None:
@@ -274,7 +291,8 @@ def message_of(error: BaseException, most: int = _MOST_SAID) -> str:
 
 
 def _now(host: Host) -> float:
-    return host.clock.now() if host.clock is not None else 0.0
+    # For circuits alone: where a host measures nothing else, an open one must still close again.
+    return host.clock.now() if host.clock is not None else _SYSTEM.now()
 
 
 def _wall(host: Host) -> float:
