@@ -41,6 +41,7 @@ from fsm_agent.host.fixes import (
     check_own,
     check_text,
     named_repairs,
+    own_kinds,
 )
 from fsm_agent.host.guide import Guide
 from fsm_agent.host.hooks import Hooks
@@ -111,7 +112,7 @@ class Agent(People, Streams):
         self.typed = typed_answer(answer) if answer is not None else None
         closer = close if close is not None else _closer_of(model)
         setup = Setup(
-            table=machine.allowing(allowed) if allowed is not None else machine,
+            table=own_kinds(machine, work).allowing(allowed or {}),
             box=box,
             work={**WORK, **(work or {})},
             limits=limits if limits is not None else machine.limits,

@@ -78,6 +78,7 @@ FLOORS: dict[str, int] = {
     # 4: the engine and its parts
     "core.answers": 4,
     "core.bounds": 4,
+    "core.claims": 4,
     "core.effects": 4,
     "core.ending": 4,
     "core.engine": 4,

@@ -22,6 +22,7 @@ from fsm_agent.core.events import Decided, Event, Performed, PerformFailed, Retu
 from fsm_agent.core.guards import Opaque, Spending, steps_left, turns_left
 from fsm_agent.core.table import Kind
 from fsm_agent.core.values import Decision
+from fsm_agent.core.work import Gather
 from fsm_agent.host.clock import ScriptedClock
 from fsm_agent.testing import paths
 
@@ -484,6 +485,9 @@ def test_without_a_limit_its_loop_is_refused_and_the_mend_is_named() -> None:
 # ---- a kind that promises what it does not keep
 
 
+GATHERS = ("failed", "no_progress", "proposed", "stopped")
+
+
 class Spinning:
     """Work that reports the same for ever and spends nothing, whatever its kind says."""
 
@@ -519,6 +523,61 @@ def test_a_kind_that_lies_about_what_it_spends_is_stopped_by_the_steps_which_nob
 
     assert run.stop is not None
     assert (run.stop.reason, run.steps, run.turns) == (StopReason.MAX_STEPS, 21, 0)
+
+
+@pytest.mark.parametrize("limits", [Limits.off(max_turns=3), Limits.off(max_turns=3, max_steps=20)])
+def test_a_kind_that_lies_is_stopped_also_where_no_row_looks_at_the_steps(limits: Limits) -> None:
+    one = Agent([], None, machine=spinning(turns_left), work={"spin": Spinning()}, limits=limits)
+    run = one.start("go")
+
+    assert run.stop is not None
+    assert (run.stop.reason, run.turns) == (StopReason.FATAL, 0)
+    assert "row spin --again--> spin is sure to spend 'turns', says the machine, and has not" in run.stop.detail
+    assert one.answer(run).text
+    assert one.load(one.save(run)) == run
+    with pytest.raises(CannotResume, match="ended by 'fatal'"):
+        one.resume(run, max_turns=99)
+
+
+def test_a_row_that_lies_about_what_it_spends_is_stopped_too() -> None:
+    table = attrs.evolve(
+        spinning(spends=()), rows=(Row("spin", "again", "spin", (turns_left,), spends=("turns",)), Row("spin", "again", "end"))
+    )
+    run = Agent([], None, machine=table, work={"spin": Spinning()}, limits=Limits.off(max_turns=3)).start("go")
+
+    assert run.stop is not None
+    assert run.stop.reason is StopReason.FATAL
+
+
+class Honest(Spinning):
+    """Work that spends what its kind says."""
+
+    def enter(self, setup: Any, run: Run) -> str:
+        run.turns += 1
+        return "again"
+
+
+def test_a_kind_that_keeps_its_word_is_stopped_by_its_limit() -> None:
+    run = Agent([], None, machine=spinning(turns_left), work={"spin": Honest()}, limits=Limits.off(max_turns=3)).start("go")
+
+    assert run.stop is not None
+    assert (run.stop.reason, run.turns) == (StopReason.MAX_TURNS, 3)
+
+
+class Deaf(Gather):
+    """A host's own way of gathering, which asks nobody and spends no turn."""
+
+    def enter(self, setup: Any, run: Run) -> str:
+        return "called"
+
+
+def test_work_in_place_of_a_built_in_kind_is_not_believed_to_spend_what_that_spends() -> None:
+    rows = (Row("gather", "called", "gather", (turns_left,)), *(Row("gather", o, "end") for o in ("called", *GATHERS)))
+    table = Table(name="own", initial="gather", states=(State("gather", work="gather"), State("end", work="answer")), rows=rows)
+    limits = Limits.off(max_turns=3)
+    Agent([], lambda ask: "done", machine=table, limits=limits)
+    with pytest.raises(TableError, match="no limit in force bounds the cycle gather -> gather"):
+        Agent([], lambda ask: "done", machine=table, limits=limits, work={"gather": Deaf()})
 
 
 # ---- building

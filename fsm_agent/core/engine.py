@@ -7,6 +7,7 @@ from typing import Any
 
 import attrs
 
+from fsm_agent.core.claims import broken_claim
 from fsm_agent.core.effects import Effect, Wait
 from fsm_agent.core.ending import abandon, finish, stop_here
 from fsm_agent.core.errors import CannotResume, LimitsError, TableError, WrongEvent
@@ -194,7 +195,7 @@ class Engine:
     def _walk(self, run: Run, outcome: str | None) -> None:
         """Walk the row of an outcome, enter where it leads, and so on until something is asked for; None enters the state at once."""
         setup, path = self.setup, run.path
-        fire, observers, enters = setup.machine.fire, setup.observers, setup.enters
+        fire, observers, enters, claims = setup.machine.fire, setup.observers, setup.enters, setup.claims
         # The row walked, as `walked` reads it: each row passed over has one closed guard, so their number tells which of its outcome.
         by: str | None = None
         while True:
@@ -204,6 +205,8 @@ class Engine:
                 if observers:
                     self._observe(run, "leave")
                 closed = fire(run, outcome)
+                if came_by[0] in claims and self._breaks_claim(run, *came_by):
+                    return
                 if closed:
                     by = f"{outcome}#{len(closed) + 1}"
                     if run.state in setup.finals:
@@ -220,6 +223,20 @@ class Engine:
             outcome = enters[state](setup, run)
             if outcome is None:
                 return
+
+    def _breaks_claim(self, run: Run, state: str, outcome: str) -> bool:
+        """Whether the row that was just walked has not spent what it claims; the run is then over."""
+        setup = self.setup
+        claim = setup.claims[state].get((outcome, run.state))
+        if claim is None or (claim.stepped and run.limits.max_steps is not None):
+            return False
+        counter = broken_claim(run, (state, outcome, run.state), claim.counters, setup.restarts)
+        if not counter:
+            return False
+        run.stopping, run.closed = StopReason.FATAL, []
+        run.note = f"row {state} --{outcome}--> {run.state} is sure to spend {counter!r}, says the machine, and has not; so it need not end"
+        stop_here(setup, run)
+        return True
 
     def _observe(self, run: Run, when: str) -> None:
         observer = self.setup.observers.get((when, run.state))

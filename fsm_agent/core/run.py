@@ -183,6 +183,7 @@ class Run(Later):
     fields: dict[str, Any] = attrs.field(factory=dict)
     first_fields: dict[str, Any] = attrs.field(factory=dict)
 
+    claimed: dict[str, list[float]] | None = None
     unsealed: dict[str, list[str]] | None = None
     call_ids: dict[str, bool] = attrs.field(factory=dict)
     tried: list[tuple[str, Any]] = attrs.field(factory=list)

@@ -9,6 +9,7 @@ import attrs
 
 from fsm_agent.core._machine import Machine
 from fsm_agent.core.checks import check_bounds, check_limit_names, check_names, check_table
+from fsm_agent.core.claims import Claims, claims_of, restarts_of
 from fsm_agent.core.effects import Effect
 from fsm_agent.core.errors import TableError
 from fsm_agent.core.events import Event
@@ -77,6 +78,8 @@ class Setup:
     finals: frozenset[str] = attrs.field(init=False)
     mends: bool = attrs.field(init=False)
     observers: dict[tuple[str, str], Observer] = attrs.field(init=False)
+    claims: Claims = attrs.field(init=False)
+    restarts: Mapping[str, str] = attrs.field(init=False)
     hash: str = attrs.field(init=False)
     # One tuple for each state and outcome, which all runs that came that way keep, since of many runs each would cost its own.
     ways: dict[tuple[str, str], tuple[str, str]] = attrs.field(init=False, factory=dict)
@@ -130,6 +133,14 @@ class Setup:
                 if observer is not None:
                     found[when, state.name] = observer
         return found
+
+    @claims.default
+    def _claim(self) -> Claims:
+        return claims_of(self.table)
+
+    @restarts.default
+    def _restart(self) -> Mapping[str, str]:
+        return restarts_of(self.table) if self.claims else {}
 
     @hash.default
     def _hash(self) -> str:

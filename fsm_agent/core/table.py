@@ -42,7 +42,8 @@ class Kind:
     """A kind of work that states can do: the outcomes it may report, and the counters each of them is sure to spend.
 
     ``outcomes["called"] == ("turns",)`` claims that between two such outcomes at least one turn was spent. Proofs of ending
-    rest on these claims; a law over random runs tests them.
+    rest on these claims. A law over random runs tests those of the built-in kinds; those of the user's own are held against
+    every run, which is ended (`fatal`) where one does not hold.
     """
 
     name: str = attrs.field(validator=_word)
@@ -167,7 +168,7 @@ class Row:
     """One row: from `source`, on `outcome`, to `target`, if every guard is open; of several, the first open row wins.
 
     `spends` claims further counters that are sure to rise between two walks of this row, where the kind of work alone
-    cannot promise it.
+    cannot promise it; a run in which they do not is ended there (`fatal`).
     """
 
     source: str = attrs.field(converter=state_name)

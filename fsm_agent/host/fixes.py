@@ -6,11 +6,13 @@ from collections.abc import Callable, Mapping
 from inspect import iscoroutinefunction
 from typing import Any
 
+import attrs
+
 from fsm_agent.core.effects import OwnEffect
 from fsm_agent.core.errors import BuildError
 from fsm_agent.core.plain import short
 from fsm_agent.core.run import Run
-from fsm_agent.core.table import Table
+from fsm_agent.core.table import KINDS, Table
 from fsm_agent.core.tool_check import is_kind
 from fsm_agent.core.turn import Repair
 
@@ -71,6 +73,12 @@ def check_own(work: Any, effects: Any) -> None:
             raise BuildError(f"effects has the key {short(effect, 60)}; give classes derived from OwnEffect")
         if not callable(performer):
             raise BuildError(f"effects[{effect.__name__}] is {short(performer, 60)}; give a function of the effect")
+
+
+def own_kinds(machine: Table, work: Any) -> Table:
+    """The machine with the kinds of work that the host performs itself as kinds of its own: no proof takes those for the built-in ones."""
+    replaced = {name: attrs.evolve(kind) for name, kind in machine.kinds.items() if name in (work or {}) and kind is KINDS.get(name)}
+    return attrs.evolve(machine, kinds={**machine.kinds, **replaced}) if replaced else machine
 
 
 def named_repairs(repairs: Mapping[str, Fix]) -> dict[str, tuple[str, Repair]]:
