@@ -47,11 +47,12 @@ from fsm_agent.core.events import (
     Returned,
     Started,
     Stopped,
+    Waited,
 )
-from fsm_agent.core.guards import AllOf, Opaque, Spending
+from fsm_agent.core.guards import AllOf, Opaque, Spending, time_left
 from fsm_agent.core.limits import Limits
 from fsm_agent.core.run import Call, ClosedGuard, Run, Stop
-from fsm_agent.core.stops import closed_among, consumers, explain, joint_raise, still_closed
+from fsm_agent.core.stops import closed_among, closed_guard, consumers, explain, joint_raise, still_closed
 from fsm_agent.core.table import Row, State, Table
 from fsm_agent.core.tools import Retry, Toolset
 from fsm_agent.core.values import (
@@ -901,3 +902,74 @@ def test_a_figure_too_large_to_be_written_out_does_not_keep_a_stop_from_being_to
     guard = ClosedGuard(guard="tokens_left", limit="max_tokens", allowed=1, used=huge, opens_at=huge, reason=StopReason.MAX_TOKENS)
     told = str(Stop(reason=StopReason.MAX_TOKENS, closed=(guard,), raise_to={"max_tokens": huge}))
     assert told.startswith("max_tokens; tokens_left: max_tokens is 1, ")
+
+
+# ---- time, told and raised with what is kept of it for the answer
+
+
+@pytest.mark.parametrize("reserve", [None, 0.0, 2.0, 3.0])
+@pytest.mark.parametrize("seconds", [0.5, 4.0, 8.0, 8.5, 9.0, 12.0, 100.0])
+def test_a_deadline_that_is_named_for_some_seconds_of_work_leaves_them(reserve: float | None, seconds: float) -> None:
+    limits = off(deadline_s=1.0, reserve_s=reserve)
+    until = attrs.evolve(limits, deadline_s=limits.deadline_until(seconds)).work_until_s
+
+    assert until == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize("wait", [2.0, 6.5, 7.9, 8.0, 8.1, 30.0])
+def test_the_deadline_that_a_wait_asks_for_lets_the_wait_end_in_time(wait: float) -> None:
+    retry = Retry(attempts=2, backoff_s=[wait])
+    box = Toolset([a_tool("look", effect="pure", retry=retry)])
+    limits = off(max_turns=3, deadline_s=1.5, reserve_s=2.0)
+    engine = an_engine(box=box, limits=limits, policy=Policy(reserve_answer=False))
+    run = engine.start("x")
+    engine.tell(run, calling(ToolCall("look")), now=0.0)
+    (call,) = engine.ask(run).calls  # type: ignore[union-attr]
+    engine.tell(run, Returned(call.id, 1, Verdict(result_class="RETRYABLE")), now=0.0)
+    assert run.stop is not None
+    assert run.stop.reason is StopReason.DEADLINE
+    engine.resume(run, run.stop.raise_to)
+    until = engine.ask(run).until_s  # type: ignore[union-attr]
+    engine.tell(run, Waited())
+
+    assert until == wait
+    assert run.stop is None
+
+
+def test_a_deadline_is_told_with_what_is_kept_of_it_for_the_answer() -> None:
+    run = a_run(Limits(deadline_s=25.0, reserve_s=2.0), spent_s=23.5)
+    closed = closed_guard(run, time_left)
+
+    assert (closed.allowed, closed.reserve) == (23.0, 2.0)
+    assert str(closed) == "time_left: deadline_s is 25 (2 of it for the answer), 23.5 used"
+    assert closed.opens_at == 23.5 * 1.5 + 2.0
+
+
+@pytest.mark.parametrize(
+    ("limits", "raises", "words"),
+    [
+        ({"max_turns": 1}, {}, r"would end at once \(turns_left: max_turns is 1, 1 used.*\); it goes on with max_turns=2"),
+        ({"max_turns": 1}, {"max_tokens": 999}, "would end at once"),
+        ({"max_turns": 9, "max_tokens": 5}, {}, r"would end at once \(tokens_left: max_tokens is 5, 7 used.*it goes on with max_tokens=8"),
+    ],
+)
+def test_a_resume_that_a_limit_would_end_at_once_is_refused_and_the_run_is_as_it_was(
+    limits: dict[str, Any], raises: dict[str, Any], words: str
+) -> None:
+    engine = an_engine(limits=off(**{"max_tokens": 99, **limits}))
+    run = engine.start("x")
+    engine.tell(run, Decided(Decision(calls=(ToolCall("look"),), usage=Usage(input_tokens=7))))
+    engine.tell(run, Cancelled())
+    before = copy.deepcopy(run)
+    with pytest.raises(CannotResume, match=words):
+        engine.resume(run, raises, again=False)
+    assert alike(run, before)
+
+
+def test_a_cancelled_run_that_has_all_it_needs_goes_on() -> None:
+    engine = an_engine(limits=off(max_turns=2))
+    run = engine.start("x")
+    engine.tell(run, Cancelled())
+    engine.resume(run)
+
+    assert isinstance(engine.ask(run), Decide)

@@ -17,7 +17,7 @@ from fsm_agent.core.keys import call_key, key_args, loop_key
 from fsm_agent.core.limits import Limits
 from fsm_agent.core.plain import cut
 from fsm_agent.core.redact import MARK, is_sealed, key_form, redacted, sealed_fault
-from fsm_agent.core.run import Call, ClosedGuard, Run
+from fsm_agent.core.run import Call, ClosedGuard, Run, deadline_after, reserve_of
 from fsm_agent.core.tools import Tool
 from fsm_agent.core.values import Fault, Policy, ResultClass, StopReason
 
@@ -287,9 +287,13 @@ def _close(
     calls: tuple[str, ...] = (),
     least: float = 0,
 ) -> None:
-    # At most a fifth of the deadline is reserved, so half as much again as was spent leaves time to go on with.
-    opens_at = (used or 1.0) * 1.5 if limit == "deadline_s" else max(used, least) + 1
-    run.close(ClosedGuard(guard=guard, limit=limit, allowed=allowed, used=used, opens_at=opens_at, reason=reason, calls=calls))
+    timed = limit == "deadline_s"
+    opens_at = deadline_after(run, used) if timed else max(used, least) + 1
+    reserve = reserve_of(run) if timed else 0.0
+    closed = ClosedGuard(
+        guard=guard, limit=limit, allowed=allowed, used=used, opens_at=opens_at, reason=reason, calls=calls, reserve=reserve
+    )
+    run.close(closed)
 
 
 def share(run: Run, box: Toolbox) -> None:

@@ -101,6 +101,11 @@ class Limits:
         # Of a deadline that is short for its reserve a tenth is kept.
         return self.deadline_s - (reserve if self.deadline_s >= 5 * reserve else self.deadline_s / 10)
 
+    def deadline_until(self, seconds: float) -> float:
+        """The deadline of which the work has these seconds and the answer its reserve on top: `work_until_s` the other way round."""
+        reserve = self.reserve_s or 0.0
+        return seconds + reserve if seconds + reserve >= 5 * reserve else seconds / 0.9
+
     def for_tool(self, tool: str) -> int | None:
         """How many admitted calls one tool may have, or None."""
         figure = self.max_same_tool_calls

@@ -264,6 +264,13 @@ def _names_secret(kept: Any, secret: Collection[str], args: Any) -> bool:
     return not isinstance(given, Mapping) or redacted(text, secret, given) != text
 
 
+def says_more(decision: Decision) -> bool:
+    """Whether there are words beside the calls of a decision, in which a secret of theirs might be told."""
+    if not decision.calls:
+        return False
+    return bool(decision.text) or any(call.intent or call.reason or call.changed for call in decision.calls)
+
+
 def guarded_words(box: Lookup, decision: Decision) -> Decision:
     """A decision whose words tell nothing of the secrets that its calls take; of another one itself."""
     text, calls = decision.text, list(decision.calls)

@@ -83,8 +83,9 @@ class Program:
 class ClosedGuard:
     """One guard that was closed when a run stopped: its limit, what was used, and the calls that used it.
 
-    `opens_at` is a value of the limit that would have let the run go on: the smallest for what is counted, half as much again
-    as was spent for time and money.
+    `opens_at` is a value of the limit that would have let the run go on: the smallest for what is counted and for waits; for time
+    and money, of which nobody knows how much the next step takes, half as much again as was spent. Of a deadline `allowed` is what
+    the work may spend, and `reserve` is kept for the answer.
     """
 
     guard: str
@@ -95,11 +96,15 @@ class ClosedGuard:
     reason: StopReason
     tool: str = ""
     calls: tuple[str, ...] = ()
+    reserve: float = 0.0
 
     def __str__(self) -> str:
         by = f", used by {', '.join(self.calls)}" if self.calls else ""
         whose = f" of {self.tool}" if self.tool else ""
-        return f"{self.guard}: {self.limit}{whose} is {_figure(self.allowed)}, {_figure(self.used)} used{by}"
+        is_now = _figure(self.allowed)
+        if self.reserve and self.allowed is not None:
+            is_now = f"{_figure(self.allowed + self.reserve)} ({_figure(self.reserve)} of it for the answer)"
+        return f"{self.guard}: {self.limit}{whose} is {is_now}, {_figure(self.used)} used{by}"
 
 
 @attrs.frozen(kw_only=True, slots=False)
@@ -249,6 +254,17 @@ class Run(Later):
 
 # Most runs never count these, and of many runs that wait at once the containers would be what costs most.
 made_when_read(Run, "requests", "window", "observations", "empties", "facts", "fields", "first_fields", "errors", "fixes")
+
+def reserve_of(run: Run) -> float:
+    """The part of the run's deadline that is kept for the answer, in seconds; 0 where there is no deadline."""
+    deadline, until = run.limits.deadline_s, run.limits.work_until_s
+    return 0.0 if deadline is None or until is None else deadline - until
+
+
+def deadline_after(run: Run, seconds: float, share: float = 0.5) -> float:
+    """A deadline with time to go on after these seconds (a half of them, or another `share`), and the reserve for the answer."""
+    return run.limits.deadline_until((seconds or 1.0) * (1 + share))
+
 
 # What the engine makes at every run and every call; the fields are those that it knows then, in this order.
 new_run = maker(Run, "id", "request", "given", "state", "limits", "machine", "scope", "seed", "redecide")

@@ -17,7 +17,7 @@ from fsm_agent.core.guards import (
     spendings,
 )
 from fsm_agent.core.limits import Limits
-from fsm_agent.core.run import Call, ClosedGuard, Run, Stop, new_stop
+from fsm_agent.core.run import Call, ClosedGuard, Run, Stop, deadline_after, new_stop, reserve_of
 from fsm_agent.core.table import Row, Table
 from fsm_agent.core.values import ResultClass, StopReason
 
@@ -37,13 +37,12 @@ def closed_guard(run: Run, guard: Spending) -> ClosedGuard:
     used, allowed = guard.used(run), guard.allowed(run)
     opens_at: float = used + 1
     if guard.limit == "deadline_s":
-        # At most a fifth is reserved, so half as much again as was spent leaves time to go on with.
-        opens_at = (used or 1.0) * 1.5
+        opens_at = deadline_after(run, used)
     elif isinstance(used, float):
         opens_at = used * 1.5 + 1e-9
     return ClosedGuard(
         guard=guard.name, limit=guard.limit, allowed=allowed, used=used, opens_at=opens_at, reason=guard.reason,
-        calls=consumers(run, guard.limit),
+        calls=consumers(run, guard.limit), reserve=reserve_of(run) if guard.limit == "deadline_s" else 0.0,
     )
 
 
@@ -191,7 +190,7 @@ def joint_raise(run: Run, closed: Iterable[ClosedGuard]) -> dict[str, Any]:
             # The end was a state entered too, and so is the one that the run goes on to.
             least = max(least, run.steps + 1)
         elif guard.limit == "deadline_s":
-            least = max(least, run.spent_s * 1.5)
+            least = max(least, deadline_after(run, run.spent_s))
         before = raises.get(guard.limit, 0)
         # Of the policy that needs no figure there is none to raise.
         is_off = guard.limit == "dedup_window" or (guard.guard == "call_is_new" and run.limits.max_same_call is None)

@@ -26,7 +26,7 @@ from fsm_agent.core.results import (
     read_value,
     says_nothing,
 )
-from fsm_agent.core.run import Call, ClosedGuard, Run
+from fsm_agent.core.run import Call, ClosedGuard, Run, deadline_after, reserve_of
 from fsm_agent.core.tools import Tool
 from fsm_agent.core.values import EMPTY, FATAL, OK, RATE_LIMITED, RETRYABLE, EffectClass, ResultClass, StopReason
 
@@ -256,7 +256,8 @@ def wait_closes(run: Run, wait: float, call_id: str = "") -> list[ClosedGuard]:
         closed.append(
             ClosedGuard(
                 guard="time_left", limit="deadline_s", allowed=until, used=run.spent_s, reason=StopReason.DEADLINE,
-                opens_at=(run.spent_s + wait) * 1.25, calls=calls,
+                # How long the wait is, is known; how long the next try takes is not.
+                opens_at=deadline_after(run, run.spent_s + wait, 0.25), calls=calls, reserve=reserve_of(run),
             )
         )
     if limits.max_wait_s is not None and run.waited_s + wait > limits.max_wait_s:

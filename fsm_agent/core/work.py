@@ -39,13 +39,13 @@ from fsm_agent.core.holding import ask_held, is_people_event, may_settle, releas
 from fsm_agent.core.normalizing import Normalize
 from fsm_agent.core.programs import is_program, open_program_call, program_step, settle_call, tend_program
 from fsm_agent.core.proposal import accept, open_calls, reject, spend
-from fsm_agent.core.redact import guarded_verdict, guarded_words
+from fsm_agent.core.redact import guarded_verdict, guarded_words, says_more
 from fsm_agent.core.repairing import apply_repairs, plan_repairs
 from fsm_agent.core.run import Call, Run
 from fsm_agent.core.setup import Setup, Work
 from fsm_agent.core.stops import closed_guard
 from fsm_agent.core.turn import fold, next_batch, settle, share_results, waits_until
-from fsm_agent.core.values import FATAL, Decision, Judgement, StopReason
+from fsm_agent.core.values import FATAL, Judgement, StopReason
 from fsm_agent.core.verifying import missing_evidence
 from fsm_agent.core.writing import Answer, Synthesize
 
@@ -89,7 +89,7 @@ class DecideOnly:
             if not is_exact(event.decision):
                 # The journal keeps what the run goes by.
                 event.decision = exact_decision(event.decision)
-            if _says_more(event.decision):
+            if says_more(event.decision):
                 event.decision = guarded_words(setup.box, event.decision)
             return accept(run, event.decision, setup.policy, setup.box, setup.answer if self._answers else None)
         if isinstance(event, DecisionFailed):
@@ -291,13 +291,6 @@ class Verify:
         if action is not None:
             open_calls(run, (attrs.evolve(action, id=f"verify-{run.verify_rounds}"),), by_verifier=True)
         return "insufficient"
-
-
-def _says_more(decision: Decision) -> bool:
-    """Whether there are words beside the calls of a decision, in which a secret of theirs might be told."""
-    if not decision.calls:
-        return False
-    return bool(decision.text) or any(call.intent or call.reason or call.changed for call in decision.calls)
 
 
 def begin(run: Run, calls: Sequence[Call]) -> tuple[str, ...]:
