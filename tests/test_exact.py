@@ -13,7 +13,7 @@ from by_hand import Hand
 from fsm_agent import Agent, Decision, Judgement, Limits, RunError, ToolCall, ToolDesk, Usage, Verdict
 from fsm_agent.core.errors import SavedRunError
 from fsm_agent.core.events import Decided
-from fsm_agent.core.exact import exact_args, exact_decision, exact_usage, exact_verdict, is_exact, word
+from fsm_agent.core.exact import exact_args, exact_decision, exact_usage, exact_verdict, seen_exact, word
 from fsm_agent.core.run import Run
 from fsm_agent.core.saving import load, save
 from fsm_agent.guarded import Guarded
@@ -258,7 +258,7 @@ def test_a_mapping_of_another_class_becomes_a_dict_and_an_object_is_named() -> N
     ],
 )
 def test_an_exact_decision_is_taken_as_it_is(given: Decision) -> None:
-    assert is_exact(given)
+    assert seen_exact(given)
     assert exact_decision(given) == given
 
 
@@ -266,7 +266,7 @@ def test_an_inexact_decision_keeps_all_that_can_be_kept() -> None:
     usage: Any = Usage(input_tokens=3, output_tokens="4", cost=float("inf"))  # type: ignore[arg-type]
     odd: Any = Decision(calls=[ToolCall(Tone.LOUD, {}, 5, [1], None, b"x")], citations=["a", 7], finish=None, usage=usage)  # type: ignore[arg-type]
 
-    assert not is_exact(odd)
+    assert seen_exact(odd) == 0
     assert exact_decision(odd) == Decision(
         calls=(ToolCall("loud", {}),), citations=("a", "<7>"), usage=Usage(input_tokens=3), finish=""
     )

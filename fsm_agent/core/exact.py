@@ -43,22 +43,31 @@ def exact_args(args: Any) -> Any:
     return opaque_text(args) if form is OPAQUE else form
 
 
-def is_exact(decision: Decision) -> bool:
-    """True for a decision that `exact_decision` would not change; only the commonest ones are looked at so closely."""
+def seen_exact(decision: Decision) -> int:
+    """How a decision was found: 0 where `exact_decision` may change it, else 1, or 2 where there are words beside its calls.
+
+    Only the commonest decisions are looked at so closely; it is asked at every turn.
+    """
     if type(decision) is not Decision or type(decision.calls) is not tuple or type(decision.finish) is not str:
-        return False
-    if decision.text is not None and type(decision.text) is not str:
-        return False
+        return 0
+    found, text = 1, decision.text
+    if text is not None:
+        if type(text) is not str:
+            return 0
+        if text and decision.calls:
+            found = 2
     if decision.question is not None or decision.usage is not None or decision.kept is not None:
-        return False
+        return 0
     if type(decision.citations) is not tuple or decision.citations:
-        return False
+        return 0
     for call in decision.calls:
         if type(call) is not ToolCall or not (type(call.args) is dict or call.args is None or type(call.args) is str):
-            return False
+            return 0
         if not (type(call.tool) is type(call.id) is type(call.intent) is type(call.reason) is type(call.changed) is str):
-            return False
-    return True
+            return 0
+        if call.intent or call.reason or call.changed:
+            found = 2
+    return found
 
 
 def exact_decision(decision: Decision) -> Decision:

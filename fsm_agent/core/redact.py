@@ -264,22 +264,15 @@ def _names_secret(kept: Any, secret: Collection[str], args: Any) -> bool:
     return not isinstance(given, Mapping) or redacted(text, secret, given) != text
 
 
-def says_more(decision: Decision) -> bool:
-    """Whether there are words beside the calls of a decision, in which a secret of theirs might be told."""
-    if not decision.calls:
-        return False
-    return bool(decision.text) or any(call.intent or call.reason or call.changed for call in decision.calls)
-
-
 def guarded_words(box: Lookup, decision: Decision) -> Decision:
     """A decision whose words tell nothing of the secrets that its calls take; of another one itself."""
-    text, calls = decision.text, list(decision.calls)
+    text, calls = decision.text, list(decision.calls or ())
     for n, call in enumerate(calls):
         tool = box.get(call.tool)
         if tool is not None and tool.secret:
             calls[n] = told_words(call, tool.secret)
             text = None if text is None else redacted(text, tool.secret, decoded(exact_args(call.args)))
-    return attrs.evolve(decision, calls=tuple(calls), text=text)
+    return attrs.evolve(decision, calls=tuple(calls), text=text) if calls else decision
 
 
 def guarded_verdict(box: Lookup, judgement: Judgement) -> Judgement:

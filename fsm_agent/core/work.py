@@ -32,14 +32,14 @@ from fsm_agent.core.events import (
     Started,
     Waited,
 )
-from fsm_agent.core.exact import exact_decision, exact_judgement, exact_usage, is_exact
+from fsm_agent.core.exact import exact_decision, exact_judgement, exact_usage, seen_exact
 from fsm_agent.core.gate import admit, admit_turn, allowed_now, refuse
 from fsm_agent.core.guards import time_left
 from fsm_agent.core.holding import ask_held, is_people_event, may_settle, release, tell_held
 from fsm_agent.core.normalizing import Normalize
 from fsm_agent.core.programs import is_program, open_program_call, program_step, settle_call, tend_program
 from fsm_agent.core.proposal import accept, open_calls, reject, spend
-from fsm_agent.core.redact import guarded_verdict, guarded_words, says_more
+from fsm_agent.core.redact import guarded_verdict, guarded_words
 from fsm_agent.core.repairing import apply_repairs, plan_repairs
 from fsm_agent.core.run import Call, Run
 from fsm_agent.core.setup import Setup, Work
@@ -86,11 +86,11 @@ class DecideOnly:
 
     def tell(self, setup: Setup, run: Run, event: Event) -> str | None:
         if type(event) is Decided:
-            if not is_exact(event.decision):
-                # The journal keeps what the run goes by.
-                event.decision = exact_decision(event.decision)
-            if says_more(event.decision):
-                event.decision = guarded_words(setup.box, event.decision)
+            exact = seen_exact(event.decision)
+            if exact != 1:
+                # The journal keeps what the run goes by, and no word of a secret.
+                made = event.decision if exact else exact_decision(event.decision)
+                event.decision = guarded_words(setup.box, made)
             return accept(run, event.decision, setup.policy, setup.box, setup.answer if self._answers else None)
         if isinstance(event, DecisionFailed):
             outcome = reject(run, event)

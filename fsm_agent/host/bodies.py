@@ -117,11 +117,13 @@ def run_here(job: Performance, clock: Clock | None = None) -> CallEvent:
             give_turn_back(turn)
     try:
         value = tool.fn(**job.args)
+        # Of a class that cannot even be looked up nothing can be told, so it is as if the body had raised.
+        plain = type(value) in _PLAIN
     except PASSES:
         raise
     except BaseException as error:
         return perform.raised(tool, job.call, error, ran=began(tool.fn, error))
-    if not awaitable(value):
+    if plain or not awaitable(value):
         return perform.returned(tool, job.call, value)
     results: SimpleQueue[Outcome] = SimpleQueue()
     start(job, lambda: results.put(outcome(job, lambda: _awaited(value))))
