@@ -16,10 +16,21 @@ from fsm_agent.core.keys import call_key
 from fsm_agent.core.limits import Limits
 from fsm_agent.core.results import read_value
 from fsm_agent.core.run import Call, Run
+from fsm_agent.core.tools import Tool
 from fsm_agent.host.bodies import run_here, run_in_threads
 from fsm_agent.host.breaker import Breakers
 from fsm_agent.host.memory import DictMemory, Remembered
-from fsm_agent.host.perform import Performance, admit, arguments, memory_key, raised, release, report, says_success, telling
+from fsm_agent.host.perform import (
+    Performance,
+    admit,
+    arguments,
+    memory_key,
+    raised,
+    release,
+    report,
+    says_success,
+    telling,
+)
 from fsm_agent.host.ports import Host
 
 
