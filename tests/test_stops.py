@@ -945,27 +945,6 @@ def test_a_deadline_is_told_with_what_is_kept_of_it_for_the_answer() -> None:
     assert closed.opens_at == 23.5 * 1.5 + 2.0
 
 
-@pytest.mark.parametrize(
-    ("limits", "raises", "words"),
-    [
-        ({"max_turns": 1}, {}, r"would end at once \(turns_left: max_turns is 1, 1 used.*\); it goes on with max_turns=2"),
-        ({"max_turns": 1}, {"max_tokens": 999}, "would end at once"),
-        ({"max_turns": 9, "max_tokens": 5}, {}, r"would end at once \(tokens_left: max_tokens is 5, 7 used.*it goes on with max_tokens=8"),
-    ],
-)
-def test_a_resume_that_a_limit_would_end_at_once_is_refused_and_the_run_is_as_it_was(
-    limits: dict[str, Any], raises: dict[str, Any], words: str
-) -> None:
-    engine = an_engine(limits=off(**{"max_tokens": 99, **limits}))
-    run = engine.start("x")
-    engine.tell(run, Decided(Decision(calls=(ToolCall("look"),), usage=Usage(input_tokens=7))))
-    engine.tell(run, Cancelled())
-    before = copy.deepcopy(run)
-    with pytest.raises(CannotResume, match=words):
-        engine.resume(run, raises, again=False)
-    assert alike(run, before)
-
-
 def test_a_cancelled_run_that_has_all_it_needs_goes_on() -> None:
     engine = an_engine(limits=off(max_turns=2))
     run = engine.start("x")

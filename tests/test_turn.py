@@ -333,7 +333,7 @@ def test_of_several_waits_before_the_next_turn_the_longest_is_kept() -> None:
     [
         (off(deadline_s=10.0), 9.999, None, {}),
         (off(deadline_s=10.0), 10.0, StopReason.DEADLINE, {"deadline_s": 12.5}),
-        (off(deadline_s=10.0, reserve_s=1.0), 9.0, StopReason.DEADLINE, {"deadline_s": 11.25}),
+        (off(deadline_s=10.0, reserve_s=1.0), 9.0, StopReason.DEADLINE, {"deadline_s": 12.25}),
         (off(deadline_s=10.0, reserve_s=1.0), 8.9, None, {}),
         (off(max_wait_s=5.0), 5.0, None, {}),
         (off(max_wait_s=5.0), 5.5, StopReason.MAX_WAIT, {"max_wait_s": 5.5}),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -130,22 +129,7 @@ class Engine:
         if closed := still_closed(run, stop, limits):
             need = ", ".join(f"{name}={short(value, 40)}" for name, value in stop.raise_to.items())
             raise CannotResume(f"run {run.id!r} stays closed by {', '.join(closed)}; it goes on with {need}")
-        self._refuse_end(run, limits, again)
         self.go_on(run, limits, again)
-
-    def _refuse_end(self, run: Run, limits: Limits, again: bool) -> None:
-        """Refuse to take a run up again that a limit would end at once, before anybody is asked for anything.
-
-        That is tried on a copy; a run of which there can be none (its arguments are a host's own objects) is taken up as it is.
-        """
-        try:
-            trial = copy.deepcopy(run)
-        except Exception:
-            return
-        self.go_on(trial, limits, again)
-        if trial.stop is not None and trial.stop.closed:
-            raises = ", ".join(f"{name}={short(value, 40)}" for name, value in trial.stop.raise_to.items())
-            raise CannotResume(f"run {run.id!r} would end at once ({trial.stop.closed[0]}); it goes on with {raises}")
 
     def go_on(self, run: Run, limits: Limits, again: bool = True) -> None:
         """Take a stopped run up again under these limits, unchecked; `resume` is the door, a replay comes here."""

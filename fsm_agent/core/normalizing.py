@@ -80,7 +80,10 @@ def _fault(request: Any) -> str:
         return ""
     if not issubclass(kind, list | tuple):
         return f"the request is {short(request, 60)}; give a text, or a list of messages with role and text"
-    return next((fault for number, entry in enumerate(request, 1) if (fault := _entry_fault(number, entry))), "")
+    try:
+        return next((fault for number, entry in enumerate(request, 1) if (fault := _entry_fault(number, entry))), "")
+    except Exception as error:
+        return f"the request cannot be read: {said_by(error)}; give a text, or a list of messages with role and text"
 
 
 def _entry_fault(number: int, entry: Any) -> str:

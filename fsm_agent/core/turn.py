@@ -253,20 +253,16 @@ def wait_closes(run: Run, wait: float, call_id: str = "") -> list[ClosedGuard]:
     until = limits.work_until_s
     closed: list[ClosedGuard] = []
     if until is not None and run.spent_s + wait >= until and wait > 0:
-        closed.append(
-            ClosedGuard(
-                guard="time_left", limit="deadline_s", allowed=until, used=run.spent_s, reason=StopReason.DEADLINE,
-                # How long the wait is, is known; how long the next try takes is not.
-                opens_at=deadline_after(run, run.spent_s + wait, 0.25), calls=calls, reserve=reserve_of(run),
-            )
-        )
+        closed += [ClosedGuard(
+            guard="time_left", limit="deadline_s", allowed=until, used=run.spent_s, reason=StopReason.DEADLINE,
+            # How long the wait is, is known; how long the next try takes is not.
+            opens_at=deadline_after(run, run.spent_s + wait, 0.25), calls=calls, reserve=reserve_of(run),
+        )]  # fmt: skip
     if limits.max_wait_s is not None and run.waited_s + wait > limits.max_wait_s:
-        closed.append(
-            ClosedGuard(
-                guard="waits_left", limit="max_wait_s", allowed=limits.max_wait_s, used=run.waited_s,
-                reason=StopReason.MAX_WAIT, opens_at=run.waited_s + wait, calls=calls,
-            )
-        )
+        closed += [ClosedGuard(
+            guard="waits_left", limit="max_wait_s", allowed=limits.max_wait_s, used=run.waited_s,
+            reason=StopReason.MAX_WAIT, opens_at=run.waited_s + wait, calls=calls,
+        )]  # fmt: skip
     return closed
 
 
