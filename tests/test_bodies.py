@@ -103,6 +103,30 @@ def test_what_a_coroutine_raises_is_its_event_too(way: Way, error: BaseException
     assert way(job(lambda: araising(error))) == Raised("c0", type(error).__name__, str(error))
 
 
+class Blind(Exception):
+    """An exception that raises where any of its attributes is looked at."""
+
+    def __getattribute__(self, name: str) -> Any:
+        raise RuntimeError(name)
+
+
+class Opaque:
+    """A body that raises where any of its attributes is looked at, and where it is called."""
+
+    def __getattribute__(self, name: str) -> Any:
+        raise RuntimeError(name)
+
+    def __call__(self) -> Any:
+        raise Blind
+
+
+@each_way
+@pytest.mark.parametrize("make", [lambda: raising(Blind()), Opaque], ids=["a function", "an object"])
+def test_an_exception_that_cannot_be_looked_at_is_its_bodys_event(way: Way, make: Any) -> None:
+    event = way(job(make()))
+    assert (event.error, event.ran) == ("Blind", True)
+
+
 @each_way
 @pytest.mark.parametrize("error", [KeyboardInterrupt("x"), SystemExit(3)])
 @pytest.mark.parametrize("make", [raising, lambda error: lambda: araising(error)], ids=["plain", "coroutine"])

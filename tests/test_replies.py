@@ -185,3 +185,13 @@ def test_an_exception_that_cannot_be_read_is_named() -> None:
             raise RuntimeError
 
     assert event_of_failure(DECIDE, Mute()) == DecisionFailed("Mute", "(the message of the Mute could not be read)")
+
+
+@pytest.mark.parametrize("effect", [DECIDE, JUDGE, COMPOSE], ids=lambda one: type(one).__name__)
+def test_an_exception_that_raises_at_every_look_is_a_failure_with_its_name(effect: Any) -> None:
+    class Blind(Exception):
+        def __getattribute__(self, name: str) -> Any:
+            raise RuntimeError(name)
+
+    told: Any = event_of_failure(effect, Blind("x"))
+    assert (told.error, told.message) == ("Blind", "x")

@@ -70,7 +70,7 @@ def cancelled_by_host(error: BaseException) -> bool:
     """True for a CancelledError that somebody outside asked of the running task."""
     import asyncio
 
-    if not isinstance(error, asyncio.CancelledError):
+    if not issubclass(type(error), asyncio.CancelledError):
         return False
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
@@ -82,11 +82,12 @@ def passes(error: BaseException, task: Any = None) -> bool:
     `task` is the one that drives, where one does: a GeneratorExit in it is the function's own, and elsewhere the end of a coroutine
     that is closed while it waits. Where a thread drives, a cancellation is the function's own.
     """
-    if isinstance(error, (*PASSES, Passing)):
+    kind = type(error)  # an exception may raise where its attributes are looked at
+    if issubclass(kind, (*PASSES, Passing)):
         return True
-    if task is None or isinstance(error, Exception):
+    if task is None or issubclass(kind, Exception):
         return False
-    if isinstance(error, GeneratorExit):
+    if issubclass(kind, GeneratorExit):
         return not _runs(task)
     return cancelled_by_host(error)
 
@@ -160,9 +161,9 @@ def awaitable(value: Any) -> bool:
 
 def began(fn: Any, error: BaseException) -> bool:
     """False where the arguments did not fit the signature, so that the error is ours and no line of the body ran."""
-    while isinstance(fn, partial):
+    while issubclass(type(fn), partial):
         fn = fn.func
-    if type(error) is not TypeError or not isinstance(fn, FunctionType | MethodType):
+    if type(error) is not TypeError or not issubclass(type(fn), FunctionType | MethodType):
         return True
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:

@@ -154,10 +154,9 @@ def returned(tool: Tool, call: Call, value: Any) -> CallEvent:
 
 def raised(tool: Tool, call: Call, error: BaseException, *, ran: bool = True) -> CallEvent:
     """The event of a body that raised; its message is capped, and secret arguments are redacted from it."""
-    cause = error.__cause__
-    if type(error) is RuntimeError and isinstance(cause, StopIteration | StopAsyncIteration):
+    if type(error) is RuntimeError and isinstance(error.__cause__, StopIteration | StopAsyncIteration):
         # A coroutine may not raise these; Python wraps them, and what the body raised is meant.
-        error = cause
+        error = error.__cause__
     name = name_of(error)
     message = redacted(message_of(error, _MOST_READ), tool.secret, call.args)[:_MOST_SAID]
     verdict = None

@@ -77,22 +77,24 @@ def event_of_failure(effect: Effect, error: BaseException, *, model: bool = Fals
 
     A `model` that was not reached, or not in time, may be asked again; a function of the host's may not.
     """
-    if isinstance(error, PASSES):
+    if issubclass(type(error), PASSES):
         raise error
-    late = isinstance(error, OutOfTime)
+    # Any other exception may raise where its attributes are looked at.
+    known = error if issubclass(type(error), ModelFailed | MalformedDecision | OutOfTime) else None
+    late = isinstance(known, OutOfTime)
     name, message = "TimeoutError" if late else perform.name_of(error), perform.message_of(error)
     if isinstance(effect, OwnEffect):
         return PerformFailed(name, message)
-    usage = error.usage if isinstance(error, ModelFailed | MalformedDecision) and isinstance(error.usage, Usage) else None
+    usage = known.usage if isinstance(known, ModelFailed | MalformedDecision) and isinstance(known.usage, Usage) else None
     if isinstance(effect, Judge):
         return JudgeFailed(name, message, usage)
     retry_after_s = None
     kind = "passing" if late or (model and name in TRANSIENT) else "error"
-    if isinstance(error, ModelFailed):
-        kind, retry_after_s = "passing" if error.kind.passes else "error", _seconds(error.retry_after_s)
-        name = error.kind.value if error.kind is not FailureKind.UNKNOWN else name
+    if isinstance(known, ModelFailed):
+        kind, retry_after_s = "passing" if known.kind.passes else "error", _seconds(known.retry_after_s)
+        name = known.kind.value if known.kind is not FailureKind.UNKNOWN else name
     if isinstance(effect, Compose):
         return ComposeFailed(name, message, kind, retry_after_s, usage)
-    if isinstance(error, MalformedDecision):
+    if isinstance(known, MalformedDecision):
         return DecisionFailed(name, message, "malformed", usage=usage)
     return DecisionFailed(name, message, kind, retry_after_s, usage)
