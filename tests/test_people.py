@@ -531,6 +531,22 @@ def test_expiry_is_a_time_of_the_world_and_travels_with_the_run() -> None:
     assert late_shop.agent.drive(run).text == "done"
 
 
+@pytest.mark.parametrize(("policy", "days", "taken"), [({}, 6.9, True), ({}, 7.1, False), ({"approval_ttl_s": None}, 3650, True)])
+def test_an_approval_waits_a_week_unless_the_policy_says_otherwise(policy: dict[str, Any], days: float, taken: bool) -> None:
+    shop = Shop(PAY, policy=Policy(**policy))
+    run = shop.paused()
+    shop.clock.advance(days * 24 * 3600)
+    if taken:
+        shop.agent.approve(run, "a")
+    else:
+        with pytest.raises(CannotDecide, match=r"expired; deny it, or say something new; Policy\(approval_ttl_s=\)"):
+            shop.agent.approve(run, "a")
+        shop.agent.deny(run, "a")
+
+    assert shop.agent.drive(run).text == "done"
+    assert len(shop.ran) == taken
+
+
 def test_another_machine_does_not_take_the_run() -> None:
     shop, other = Shop(PAY), Shop(PAY, allowed={"gather": ["pay"]})
     text = shop.agent.save(shop.paused())

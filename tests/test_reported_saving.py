@@ -110,11 +110,11 @@ def test_br_132_a_value_that_cannot_be_saved_is_named_with_its_place_and_the_run
 BUILD = """
 import sys
 from fsm_agent import Agent, Limits, Tool
-from fsm_agent.testing import ScriptedDecider
+from fsm_agent.testing import ScriptedClock, ScriptedDecider
 def verifier(ask):
     return True
 tools = [Tool(name=name, fn=lambda n: f"ran {n}", approval=lambda n: n > 0) for name in sys.argv[1:]]
-one = Agent(tools, ScriptedDecider(["unused", "done"]), limits=Limits.off(max_steps=500, max_turns=50), verify=verifier)
+one = Agent(tools, ScriptedDecider(["unused", "done"]), limits=Limits.off(max_steps=500, max_turns=50), verify=verifier, clock=ScriptedClock())
 run = one.load(sys.stdin.read())
 one.approve(run, "a")
 print(one.drive(run).evidence[0].value)

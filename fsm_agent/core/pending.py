@@ -68,7 +68,8 @@ def decidable(run: Run, call_id: str, kind: str, token: str | None, wall: float 
         if token is not None and token != approval_token(run, call):
             raise CannotDecide(f"the call {call_id!r} of run {run.id!r} is not the one that was shown; look at it again")
         if wall is not None and call.expires_at is not None and wall > call.expires_at:
-            raise CannotDecide(f"the approval of call {call_id!r} has expired; deny it, or say something new")
+            mend = "deny it, or say something new; Policy(approval_ttl_s=) lets one wait longer"
+            raise CannotDecide(f"the approval of call {call_id!r} has expired; {mend}")
         return call
     known = next((call for call in (*run.calls, *run.open_calls) if call.id == call_id), None)
     if known is not None:

@@ -219,6 +219,9 @@ def _maybe_seconds(_: object, attribute: Any, value: object) -> None:
         _seconds(_, attribute, value)
 
 
+WEEK_S = 7 * 24 * 3600.0
+
+
 @attrs.frozen(kw_only=True)
 class Policy:
     """Choices that are no figures: what a repetition does, whether a last turn is kept for the answer, how finishes end.
@@ -227,7 +230,8 @@ class Policy:
     ``content_filter``, ``refusal`` and ``empty`` to ``end`` or ``continue``. `redecide` says whether a failure is handed back to
     the decider, and `on_denied` whether a person's no to a call ends the run (``stop``) or not (``continue``). A model that fails for
     the moment is asked `model_attempts` times in all, after `model_backoff_s` seconds that double. `approval_ttl_s` seconds after a
-    pause no approval is taken any more (None: it waits for good). One program makes at most `program_calls` calls.
+    pause (a week, unless it says otherwise) no approval is taken any more; None waits for good. One program makes at most
+    `program_calls` calls.
     """
 
     duplicates: str = attrs.field(default="stop", validator=_duplicates)
@@ -238,4 +242,4 @@ class Policy:
     model_attempts: int = attrs.field(default=3, validator=_attempts)
     model_backoff_s: float = attrs.field(default=0.5, validator=_seconds)
     program_calls: int = attrs.field(default=100, validator=_attempts)
-    approval_ttl_s: float | None = attrs.field(default=None, validator=_maybe_seconds)
+    approval_ttl_s: float | None = attrs.field(default=WEEK_S, validator=_maybe_seconds)
