@@ -114,7 +114,8 @@ from fsm_agent.testing import ScriptedClock, ScriptedDecider
 def verifier(ask):
     return True
 tools = [Tool(name=name, fn=lambda n: f"ran {n}", approval=lambda n: n > 0) for name in sys.argv[1:]]
-one = Agent(tools, ScriptedDecider(["unused", "done"]), limits=Limits.off(max_steps=500, max_turns=50), verify=verifier, clock=ScriptedClock())
+limits = Limits.off(max_steps=500, max_turns=50)
+one = Agent(tools, ScriptedDecider(["unused", "done"]), limits=limits, verify=verifier, clock=ScriptedClock())
 run = one.load(sys.stdin.read())
 one.approve(run, "a")
 print(one.drive(run).evidence[0].value)

@@ -110,6 +110,25 @@ def test_a_post_condition_that_does_not_hold_is_the_reason_by_its_name(first: bo
         assert broken[0] in reading.detail
 
 
+@pytest.mark.parametrize(
+    ("value", "more", "told"),
+    [
+        ({"isError": True, "content": "no such table"}, {}, " of {'isError': True, 'content': 'no such table'}"),
+        ("x" * 1000, {}, " of 'xxx"),
+        ({"content": "no such table"}, {"secret": frozenset({"key"})}, ""),
+    ],
+)
+def test_a_post_condition_that_does_not_hold_is_told_with_what_the_tool_gave(value: Any, more: dict[str, Any], told: str) -> None:
+    tool = a_tool(post={"holds": lambda given: False}, **more)
+    detail = read_value(tool, value).detail
+    words = "the post-condition 'holds' does not hold"
+
+    assert detail.startswith(words + told)
+    assert len(detail) < 400
+    assert (detail == words) is bool(more)
+    assert read_value(tool, value, explain=False).detail == words
+
+
 def test_a_post_condition_that_raises_does_not_hold() -> None:
     assert read_value(a_tool(post={"holds": boom}), 1).error == "result:holds"
 

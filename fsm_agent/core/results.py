@@ -11,7 +11,7 @@ import attrs
 
 from fsm_agent.core.decoding import strict_json
 from fsm_agent.core.errors import PASSES
-from fsm_agent.core.plain import storable
+from fsm_agent.core.plain import short, storable
 from fsm_agent.core.tools import Retry, Tool
 from fsm_agent.core.values import EMPTY, OK, EffectClass, ResultClass, Verdict
 
@@ -29,6 +29,8 @@ TRANSIENT = frozenset(
     }
 )
 
+
+_MOST_SHOWN = 300
 
 # Thirty years: a longer wait outlives every budget, and where there is none it is no answer either.
 LONGEST_S = 1e9
@@ -63,7 +65,9 @@ def read_value(tool: Tool, value: Any, verdict: Verdict | None = None, explain: 
     if tool.post:
         for name, holds in tool.post.items():
             if not _holds(holds, value):
-                return _judged(Reading(False, None, f"result:{name}", f"the post-condition {name!r} does not hold"), verdict)
+                # What the tool gave often says itself what is wrong. Of a shortened text no secret could be taken out for sure.
+                of = f" of {short(value, _MOST_SHOWN)}" if explain and not tool.secret else ""
+                return _judged(Reading(False, None, f"result:{name}", f"the post-condition {name!r} does not hold{of}"), verdict)
     if verdict is not None:
         return _judged(Reading(True, storable(value)), verdict)
     kept = storable(value)
