@@ -16,7 +16,7 @@ from fsm_agent.core.plain import plain_copy, short
 from fsm_agent.core.run import Run
 from fsm_agent.host.clock import SystemClock
 from fsm_agent.host.drivers import Driver, check_run, take
-from fsm_agent.host.perform import delivered
+from fsm_agent.host.perform import after, delivery
 
 
 @contextmanager
@@ -95,10 +95,11 @@ class People:
         with taken(run):
             decidable(run, call_id, kind, token, wall)
             call = next(call for call in run.open_calls if call.id == call_id)
+            host, tool = self.driver.host, self.engine.setup.box.get(call.tool) if kind == CLIENT else None
+            answer = delivery(host, run, call, tool, event) if tool is not None and isinstance(event, Returned | Raised) else None
             self.engine.tell(run, event)
-            tool = self.engine.setup.box.get(call.tool) if kind == CLIENT else None
-            if tool is not None and isinstance(event, Returned | Raised):
-                delivered(self.driver.host, run, call, tool, event)
+            if answer is not None:
+                after(host, run, answer)
 
     def _wall(self) -> float:
         return (self.driver.host.clock or SystemClock()).wall()

@@ -7,10 +7,12 @@ from collections.abc import Callable, Iterator, Mapping
 from enum import Enum, StrEnum
 from typing import Any
 
+import attrs
 import pytest
 from by_hand import Hand
 
 from fsm_agent import Agent, Decision, Judgement, Limits, RunError, ToolCall, ToolDesk, Usage, Verdict
+from fsm_agent.core.autogpt_table import AUTOGPT
 from fsm_agent.core.errors import SavedRunError
 from fsm_agent.core.events import Decided
 from fsm_agent.core.exact import exact_args, exact_decision, exact_usage, exact_verdict, seen_exact, word
@@ -20,6 +22,7 @@ from fsm_agent.guarded import Guarded
 from fsm_agent.host.clock import ScriptedClock
 from fsm_agent.host.hooks import Hooks, Skip
 from fsm_agent.host.memory import TtlMemory
+from fsm_agent.host.model import ModelFailed
 from fsm_agent.host.tool_forms import make_tool
 
 
@@ -124,6 +127,29 @@ def held(value: Any, order: str, *args: Any, **declared: Any) -> None:
     agent.drive(run)
 
 
+def spent(who: str, usage: Usage) -> Run:
+    """A run in which a part of the host fails and says what that has cost."""
+
+    def fails_at_a_price(ask: Any) -> Any:
+        raise ModelFailed("invalid_request", "no", usage=usage)
+
+    if who == "closer":
+        return driven(body(), lambda ask: ToolCall("look"), close=fails_at_a_price, limits=Limits(max_tool_calls=1))
+    return driven(body(), **({"verify": fails_at_a_price} if who == "verifier" else {"decide": fails_at_a_price}))
+
+
+def summarized(decision: Decision) -> Run:
+    """A run of seed 002's machine that found enough, and whose summary is this first, then a text."""
+
+    def decide(ask: Any) -> Any:
+        return "plan" if ask.run.state == "plan" else ToolCall("look")
+
+    replies = iter([decision])
+    return driven(
+        body(), decide, close=lambda ask: next(replies, "said"), machine=AUTOGPT, limits=attrs.evolve(AUTOGPT.limits, min_evidence=1)
+    )
+
+
 ROWS = {"rows": {"type": "list", "max_len": 3, "item": {"q": {"type": "int", "min": 0}}}}
 LOOSE = {"q": {"type": "any", "allowed": [1, 2], "min": 1, "max_len": 3, "pattern": "x"}}
 N = {"args": {"q": {"type": "int"}}}
@@ -151,6 +177,12 @@ PATHS: dict[str, Callable[[Any], Any]] = {
        for name in ("input_tokens", "output_tokens", "cost")},
     **{f"call of {name}": lambda v, name=name: driven(body(), first(ToolCall(**{"tool": "look", name: v})))
        for name in ("tool", "args", "id", "intent", "reason", "changed")},
+    **{f"usage of {name} of a {who} that fails": lambda v, name=name, who=who: spent(who, Usage(**{name: v}))
+       for name in ("input_tokens", "output_tokens", "cost") for who in ("decider", "verifier", "closer")},
+    **{f"{name} of a summary": lambda v, name=name: summarized(Decision(**{"calls": (ToolCall("look"),), name: v}))
+       for name in ("calls", "text", "question", "usage")},
+    **{f"{name} of a call of a summary": lambda v, name=name: summarized(Decision(calls=(ToolCall(**{"tool": "look", name: v}),)))
+       for name in ("tool", "args", "id", "reason")},
     "an argument": lambda v: driven(body(), first(ToolCall("look", {"q": v}))),
     "an argument of a number": lambda v: driven(body(**N), first(ToolCall("look", {"q": v}))),
     "an argument of loose rules": lambda v: driven(body(args=LOOSE), first(ToolCall("look", {"q": v}))),

@@ -24,6 +24,7 @@ from fsm_agent.core.table import Kind
 from fsm_agent.core.values import Decision
 from fsm_agent.core.work import Gather
 from fsm_agent.host.clock import ScriptedClock
+from fsm_agent.host.tool_forms import make_tool
 from fsm_agent.testing import paths
 
 ROOT = Path(__file__).parent.parent
@@ -547,6 +548,34 @@ def test_a_row_that_lies_about_what_it_spends_is_stopped_too() -> None:
 
     assert run.stop is not None
     assert run.stop.reason is StopReason.FATAL
+
+
+@both
+def test_a_run_that_was_cut_off_goes_on_over_a_row_that_claims_what_only_its_work_spends(drive: Any) -> None:
+    rows = (Row("gather", outcome, "gather", (turns_left,), spends=("turns",)) for outcome in ("called", "failed"))
+    table = Table(
+        "claims", "gather", [State("gather", work="gather"), State("end", work="answer")],
+        [*rows, *(Row("gather", outcome, "end") for outcome in ("called", *GATHERS))],
+    )  # fmt: skip
+    asked = iter([ToolCall("look"), *[KeyboardInterrupt] * 2, ToolCall("look"), "done"])
+
+    def decide(ask: Any) -> Any:
+        said = next(asked)
+        if said is KeyboardInterrupt:
+            raise said
+        return said
+
+    agent = Agent([make_tool(lambda: 1, name="look")], decide, machine=table, limits=Limits.off(max_turns=9))
+    run = agent.start("go")
+    for _ in range(2):
+        with pytest.raises(KeyboardInterrupt):
+            drive(agent, run)
+        assert agent.replay(agent.load(agent.save(run))) == run
+        agent.engine.resume(run)
+    answer = drive(agent, run)
+
+    assert (answer.stop_reason, answer.text, run.turns) == ("answered", "done", 3)
+    assert agent.replay(run) == run
 
 
 class Honest(Spinning):

@@ -204,6 +204,13 @@ def test_what_no_body_said_is_not_remembered(event: Any) -> None:
     assert not known(by)
 
 
+@pytest.mark.parametrize("ran", [True, False])
+def test_a_body_that_never_began_says_nothing_of_its_call(ran: bool) -> None:
+    by = host(negative_ttl_s=5.0)
+    settled(by, asked(by), Raised("c1", "TimeoutError", "", None, ran), ok=False, value=None, error="raised:TimeoutError")
+    assert known(by) is ran
+
+
 def test_a_call_that_will_be_tried_again_is_not_remembered_yet() -> None:
     by = host(negative_ttl_s=5.0)
     settled(by, asked(by), Raised("c1", "ConnectionError"), ok=None, value=None)

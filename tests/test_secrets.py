@@ -14,6 +14,7 @@ from fsm_agent import Agent, Decision, Judgement, Limits, Policy, Retry, ToolCal
 from fsm_agent.agui import agui_events
 from fsm_agent.cli.trace import trace_lines
 from fsm_agent.code_mode import CodeMode
+from fsm_agent.core.autogpt_table import AUTOGPT
 from fsm_agent.core.run import Run
 from fsm_agent.core.trace import trace_of
 from fsm_agent.core.values import StopReason
@@ -28,7 +29,7 @@ CANARY = "canary-0b5e7a"
 ARGS = {"key": {"type": "str", "max_len": 40}, "n": {"type": "int", "max": 3, "default": 1}}
 
 
-def fails(key: str, n: int = 1) -> Any:
+def fails(key: str, n: int = 1, note: Any = None) -> Any:
     raise ValueError(f"the key {key} is not known")
 
 
@@ -82,6 +83,22 @@ FAR = {"tool": pay(where="client")}
 ONE = call(id="c")
 
 
+def note(fn: Any = lambda key, note: 1, **rule: Any) -> Any:
+    """A tool that takes a note beside its secret, which is measured too."""
+    declared = {name: rule.pop(name) for name in ("effect", "cache_ttl_s", "negative_ttl_s") if name in rule}
+    rule = rule or {"pattern": "^pays with [a-z]"}
+    return pay(fn, args={"key": ARGS["key"], "note": {"type": "str", **rule}}, **declared)
+
+
+def noted(words: Any) -> ToolCall:
+    return call({"key": CANARY, "note": words}, id="c")
+
+
+def replies(*said: Any) -> Callable[[Any], Any]:
+    left = iter(said)
+    return lambda ask: next(left, "done")
+
+
 def telling(*words: Any, **more: Any) -> Any:
     raise RuntimeError(f"it fails at {words} {more}")
 
@@ -97,6 +114,23 @@ PATHS: dict[str, Callable[[], Any]] = {
     "a secret that is too long": lambda: settled(agent(ToolCall("pay", {"key": CANARY * 4}, "c"))),
     "another argument at fault": lambda: settled(agent(call({"key": CANARY, "n": 9}, id="c"))),
     "the secret under another name": lambda: settled(agent(call({"key": CANARY, "keys": CANARY}, id="c"))),
+    "the secret in a text that is measured": lambda: settled(agent(noted(f"pays with {CANARY}"), tool=note())),
+    "the secret in a text that is too long": lambda: settled(agent(noted(f"pays with {CANARY}"), tool=note(max_len=20))),
+    "the secret in a text of another pattern": lambda: settled(agent(noted(f"takes {CANARY}"), tool=note())),
+    "the secret deep in another argument": lambda: settled(agent(noted({"head": ["Bearer " + CANARY]}), tool=note(type="any"))),
+    "the secret deep in an argument at fault": lambda: settled(agent(noted([CANARY]), tool=note())),
+    "a remembered call that repeats the secret": lambda: settled(
+        agent(*[noted(f"pays with {CANARY}")] * 2, tool=note(effect="pure", cache_ttl_s=9))
+    ),
+    "a failure that repeats the secret deep": lambda: settled(
+        agent(*[noted([CANARY])] * 2, tool=note(fails, type="any", effect="pure", negative_ttl_s=9))
+    ),
+    "a summary that calls a tool": lambda: settled(
+        agent(
+            "plan", *[ToolCall("look", {"n": n}) for n in range(3)],
+            machine=AUTOGPT, limits=AUTOGPT.limits, close=replies(Decision(calls=(ONE,), text=f"pays with {CANARY}")),
+        )
+    ),
     "a repair": lambda: settled(
         agent(call({"key": CANARY, "n": 9}), repairs={"args:range:n": lambda tool, args: (tool, {**args, "n": 1})})
     ),
@@ -255,3 +289,31 @@ def test_a_program_that_was_loaded_in_between_tells_nothing_at_all_of_what_it_sa
     assert run.calls[0].value == {"result": "[redacted]", "printed": "[redacted]"}
     assert CANARY not in made.save(run)
     assert made.replay(run) == run
+
+
+@pytest.mark.parametrize("fault", ["", " length", " type:n", " no fault at all"])
+@pytest.mark.parametrize(
+    ("rule", "n", "error"),
+    [({}, 1, ""), ({"max_len": 5}, 1, "args:length:key"), ({"pattern": "^c"}, 1, "args:pattern:key"), ({}, "1", "args:type:n")],
+)
+def test_a_seal_that_a_decider_copies_is_measured_like_any_text_and_replays_alike(fault: str, rule: Any, n: Any, error: str) -> None:
+    seal = f"[redacted 1a2b3c4d{fault}]"
+    tool = pay(args={"key": {"type": "str", **rule}, "n": {"type": "int"}})
+    made, run, _ = settled(agent(*[ToolCall("pay", {"key": seal, "n": n})] * 2, tool=tool))
+
+    assert [one.error for one in run.calls] == [error, error]
+    assert made.replay(run) == run
+    assert made.load(made.save(run)) == run
+
+
+def test_what_a_client_answers_for_a_secret_is_remembered_for_that_secret_alone() -> None:
+    said = [ToolCall("pay", {"key": key}, name) for name, key in zip("abc", (CANARY, CANARY, "another"), strict=True)]
+    made = agent(*said, tool=pay(where="client", effect="pure", cache_ttl_s=9))
+    run = made.start("go")
+    made.drive(run)
+    made.deliver(run, "a", {"paid": 1})
+    made.drive(run)
+
+    assert [one.call_id for one in made.pending(run)] == ["c"]
+    assert [(one.id, one.value, one.reused) for one in run.calls] == [("a", {"paid": 1}, False), ("b", {"paid": 1}, True)]
+    assert CANARY not in repr(vars_of(made.driver.host.memory))

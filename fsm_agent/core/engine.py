@@ -143,6 +143,8 @@ class Engine:
         run.resumed += 1
         run.failed_requests = 0
         run.stop, run.stopping, run.closed, run.closing_text, run.note = None, None, [], "", ""
+        # A row that is walked because somebody took the run up again has spent nothing, and is bounded by them.
+        run.claimed = None
         self.setup.machine.rewind(run, stop.state)
         cut_off = self._reopen(run, stop, again)
         self._walk(run, None if cut_off or not stop.outcome else stop.outcome)

@@ -172,14 +172,21 @@ def _menu(run: Run, box: Toolbox, allowed: Collection[str] | None, policy: Polic
 
 
 def first_open_fault(tool: Tool, args: Any, fault: str) -> str:
-    """The first fault that is not a seal's: where a secret was, its seal keeps any contract, so that a replay goes alike."""
-    if not isinstance(args, Mapping) or tool.args is None or not any(is_sealed(args.get(name)) for name in tool.secret):
+    """The fault that a seal keeps, else the first of what no secret was taken out of: so a replay goes like the run."""
+    if not isinstance(args, Mapping) or tool.args is None:
         return fault
-    for name, value in args.items():
-        if is_sealed(value) and (kind := sealed_fault(value)):
-            return f"{kind}:{name}"
-    faults = (one.reason for one in tool.args.faults(args) if not (one.path and is_sealed(args.get(one.path[0]))))
+    seals = {name: args[name] for name in sorted(tool.secret) if is_sealed(args.get(name))}
+    for name, seal in seals.items():
+        if kept := sealed_fault(seal):
+            return kept if ":" in kept else f"{kept}:{name}"
+    if not seals:
+        return fault
+    faults = (one.reason for one in tool.args.faults(args) if not (one.path and _is_hidden(args.get(one.path[0]))))
     return next(faults, "")
+
+
+def _is_hidden(value: Any) -> bool:
+    return type(value) is str and (MARK in value or is_sealed(value))
 
 
 def fault_list(tool: Tool, args: Any) -> str:

@@ -32,7 +32,7 @@ class Lookup(Protocol):
 
 
 MARK = "[redacted]"
-_SEAL = "[redacted "
+_SEAL = re.compile(r"\[redacted ([0-9a-f]{8})(?: (.+))?\]", re.DOTALL)
 _SHORTEST = 3
 _MOST_PARTS = 10_000
 
@@ -124,12 +124,13 @@ def _spellings(value: Any) -> Iterator[str]:
 
 def is_sealed(value: Any) -> bool:
     """True for the seal of a secret."""
-    return type(value) is str and value.startswith(_SEAL) and value.endswith("]")
+    return type(value) is str and _SEAL.fullmatch(value) is not None
 
 
 def sealed_fault(value: str) -> str:
-    """The kind of fault for which the sealed secret was refused, or an empty text."""
-    return value[len(_SEAL) : -1].partition(" ")[2]
+    """The fault that a seal names: its kind where the secret itself was at fault, else kind and argument; or an empty text."""
+    found = _SEAL.fullmatch(value)
+    return found[2] or "" if found is not None else ""
 
 
 def key_form(args: Any, secret: Collection[str], run_id: str) -> Any:
@@ -137,18 +138,17 @@ def key_form(args: Any, secret: Collection[str], run_id: str) -> Any:
 
     Of arguments that are no mapping nobody can say which part is the secret one, so they are sealed as a whole.
     """
-    if not isinstance(args, Mapping):
-        return _seal(args, run_id)
-    open_args = _without_repeats(args, secret)
-    return {name: _seal(_bare(value), run_id) if name in secret else value for name, value in open_args.items()}
+    return sealed(args, secret, run_id) if isinstance(args, Mapping) else _seal(args, run_id)
 
 
 def memory_form(args: Any, secret: Collection[str]) -> Any:
     """The arguments as a result is remembered by, where others may look: digests in place of secrets, too long to coincide."""
     if not isinstance(args, Mapping):
         return args
+    texts = secret_texts(args, secret)
+    hidden = {name for name, value in args.items() if name in secret or _repeats(value, texts)}
     # An object that only its identity tells apart stays what it is, so that no result is remembered by it.
-    known = {name for name in secret if name in args and call_key("", (args[name],), True)}
+    known = {name for name in hidden if call_key("", (args[name],), True)}
     return {name: _digest("memory", value, 16) if name in known else value for name, value in args.items()}
 
 
@@ -161,37 +161,53 @@ def told_words(call: ToolCall, secret: Collection[str]) -> ToolCall:
     return attrs.evolve(call, **{name: redacted(word, secret, args) if readable else MARK for name, word in words.items()})
 
 
-def _bare(value: Any) -> Any:
-    return f"{value.removesuffix(']').removesuffix(sealed_fault(value)).rstrip()}]" if is_sealed(value) else value
-
-
 def sealed(args: Any, secret: Collection[str], run_id: str, error: str = "") -> Any:
-    """The arguments with a seal in place of each secret one; the one that `error` names keeps the kind of its fault.
+    """The arguments with a seal in place of each secret one; what repeats a secret under another name is marked, or sealed too.
 
-    Arguments that are no mapping are sealed as a whole.
+    A fault of the arguments that `error` tells is kept with the secret at fault, else with the first one: what is left of them
+    could not be measured again. Arguments that are no mapping are sealed as a whole.
     """
     if not secret or args is None:
         return args
     if not isinstance(args, Mapping):
         return _seal(args, run_id)
-    kind, _, faulty = error.removeprefix("args:").partition(":")
+    texts, kept = secret_texts(args, secret), _kept_fault(args, secret, error)
     return {
-        name: _seal(value, run_id, kind if name == faulty else "") if name in secret else value
-        for name, value in _without_repeats(args, secret).items()
+        name: _seal(value, run_id, kept.get(name, "")) if name in secret else _without_repeats(value, texts, run_id)
+        for name, value in args.items()
     }
 
 
-def _without_repeats(args: Mapping[str, Any], secret: Collection[str]) -> Mapping[str, Any]:
-    """The arguments, texts that repeat a secret under another name marked."""
-    if all(name in secret or type(value) is not str for name, value in args.items()):
-        return args
-    return {name: redacted(value, secret, args) if type(value) is str and name not in secret else value for name, value in args.items()}
+def _kept_fault(args: Mapping[str, Any], secret: Collection[str], error: str) -> dict[str, str]:
+    """The secret that keeps the fault of the arguments, with what it keeps of it."""
+    fault = error.removeprefix("args:")
+    kind, told, faulty = fault.partition(":")
+    if not told:
+        return {}
+    if faulty in secret and faulty in args:
+        return {faulty: kind}
+    return dict.fromkeys([name for name in args if name in secret][:1], fault)
+
+
+def _repeats(value: Any, texts: Collection[str]) -> bool:
+    """Whether a value has one of these texts somewhere in it."""
+    if type(value) is not str and type(value) not in CONTAINERS:
+        return False
+    parts = [value] if type(value) is str else _parts(value)
+    return any(type(part) is str and marked(part, texts) != part for part in parts)
+
+
+def _without_repeats(value: Any, texts: Collection[str], run_id: str) -> Any:
+    if type(value) is str:
+        return marked(value, texts)
+    return _seal(value, run_id) if _repeats(value, texts) else value
 
 
 def _seal(value: Any, run_id: str, fault: str = "") -> str:
-    if is_sealed(value):
-        return str(value)
-    return f"{_SEAL}{_digest(run_id, value, 4)}{fault and ' '}{fault}]"
+    # A decider may have copied a seal that it was shown: it stays the same, but for what it says of a fault.
+    found = _SEAL.fullmatch(value) if type(value) is str else None
+    digest = _digest(run_id, value, 4) if found is None else found[1]
+    return f"[redacted {digest}{fault and ' '}{fault}]"
 
 
 def _digest(whose: str, value: Any, size: int) -> str:
@@ -204,7 +220,8 @@ def seal_call(run: Run, call: Call) -> None:
 
     A repair that was due is given up with them: it would change the arguments, and only a seal of those is left.
     """
-    error = call.error if call.error.startswith("args:") else ""
+    # What a repair has changed had another fault than what was asked for.
+    error = call.error if call.error.startswith("args:") and not call.tried_repairs else ""
     seal_tries(run, call, error)
     call.args = sealed(call.args, call.secret, run.id, error)
     call.edited = sealed(call.edited, call.secret, run.id)

@@ -272,6 +272,7 @@ class Verify:
                 return self._yes(run, event.judgement)
             return self._no(run, event.judgement)
         if isinstance(event, JudgeFailed):
+            event.usage = exact_usage(event.usage)
             if event.usage is not None:
                 spend(run, event.usage)
             why = f"the verifier gave no verdict: {event.error} {event.message}".rstrip()

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import attrs
-
 from fsm_agent.core.answers import findings
 from fsm_agent.core.asking import ask_again, may_decide
 from fsm_agent.core.effects import Compose, Effect, Wait
 from fsm_agent.core.ending import finish, stop_here
 from fsm_agent.core.errors import WrongEvent
 from fsm_agent.core.events import Composed, ComposeFailed, Decided, Event, Waited
-from fsm_agent.core.exact import exact_usage, word
+from fsm_agent.core.exact import exact_decision, exact_usage, word
 from fsm_agent.core.gate import admit_turn
 from fsm_agent.core.plain import storable
 from fsm_agent.core.proposal import FINISHES, accept, ends_run, malformed, spend, take_text
+from fsm_agent.core.redact import guarded_words
 from fsm_agent.core.run import Run
 from fsm_agent.core.setup import Setup
 from fsm_agent.core.turn import fold
@@ -42,7 +41,7 @@ class Synthesize:
         if isinstance(event, Composed):
             _take(run, event)
             return self._read(setup, run, event)
-        if isinstance(event, Decided) and event.decision.calls:
+        if isinstance(event, Decided) and _has_calls(event.decision):
             return self._refuse_calls(setup, run, event)
         if isinstance(event, ComposeFailed):
             _note(run, event)
@@ -57,7 +56,7 @@ class Synthesize:
 
     def _refuse_calls(self, setup: Setup, run: Run, event: Decided) -> str | None:
         """A reply that calls tools: none is allowed here, which each call is told; the text beside them is the draft."""
-        event.decision = decision = attrs.evolve(event.decision, kept=storable(event.decision.kept))
+        event.decision = decision = guarded_words(setup.box, exact_decision(event.decision))
         before = run.invalid_decisions
         outcome = accept(run, decision, setup.policy, setup.box)
         if outcome == "decided":
@@ -148,6 +147,12 @@ class Answer:
                 take_text(run, event.text)
 
 
+def _has_calls(decision: Decision) -> bool:
+    calls: object = decision.calls
+    # What is no list of calls is refused as one, and not asked whether it is empty.
+    return bool(calls) if type(calls) is tuple or type(calls) is list else True
+
+
 def _take(run: Run, event: Composed) -> None:
     run.turns += 1
     run.failed_requests = 0
@@ -163,6 +168,7 @@ def _take(run: Run, event: Composed) -> None:
 
 def _note(run: Run, event: ComposeFailed) -> None:
     run.turns += 1
+    event.usage = exact_usage(event.usage)
     if event.usage is not None:
         spend(run, event.usage)
     run.trace.append(("compose_failed", run.spent_s, event.error, event.message))

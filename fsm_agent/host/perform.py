@@ -190,16 +190,18 @@ def after(host: Host, run: Run, performance: Performance) -> None:
     if memory is None or call.ok is None:
         return
     if performance.key:
-        _remember(host, run, performance)
+        # A body that never began says nothing of its call: at another time it may be able to.
+        if kind is Returned or performance.event.ran:  # type: ignore[union-attr]
+            _remember(host, run, performance)
     elif call.ok and performance.tool.effect is not PURE:
         # What was read before may have changed with this effect.
         memory.forget(run.scope or run.id)
 
 
-def delivered(host: Host, run: Run, call: Call, tool: Tool, event: CallEvent) -> None:
-    """Let memory know what a client answered, like the result of any body."""
+def delivery(host: Host, run: Run, call: Call, tool: Tool, event: CallEvent) -> Performance:
+    """What a client answered, for `after`, like the result of any body; made before the run is told, while its arguments are open."""
     key = "" if host.memory is None else _memory_key(host, tool, call)
-    after(host, run, Performance(call, tool, key=key, scope=run.scope or run.id, event=event))
+    return Performance(call, tool, key=key, scope=run.scope or run.id, event=event)
 
 
 def release(host: Host, performances: Iterable[Performance]) -> None:
