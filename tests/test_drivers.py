@@ -584,11 +584,15 @@ def test_the_hosts_cancellation_reaches_the_caller_and_the_run_goes_on_later(par
     assert [call.body_runs for call in run.calls] == [2 if part in ("tool", "timed", "left") else 1]
 
 
-def test_a_drive_that_is_closed_leaves_its_run_cancelled() -> None:
-    async def stuck(ask: Any) -> Any:
+@pytest.mark.parametrize("part", ["decider", "left by a decider", "tool"])
+def test_a_drive_that_is_closed_leaves_its_run_cancelled(part: str) -> None:
+    async def stuck(*_: Any, **__: Any) -> Any:
         await asyncio.Event().wait()
 
-    one = agent(decide=stuck)
+    if part == "tool":
+        one = Agent({"wait": {"fn": stuck, "args": {}}}, lambda ask: ToolCall("wait"), limits=Limits(deadline_s=None))
+    else:
+        one = agent(decide=stuck if part == "decider" else lambda ask: stuck())
     run = one.start("go")
 
     async def close() -> None:

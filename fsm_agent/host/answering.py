@@ -16,7 +16,7 @@ from fsm_agent.core.events import ComposeFailed, Decided, DecisionFailed, Event,
 from fsm_agent.core.run import Run
 from fsm_agent.core.short_text import first_half, paired
 from fsm_agent.core.values import Decision
-from fsm_agent.host.bodies import awaitable, is_async, passes
+from fsm_agent.host.bodies import Left, awaitable, is_async, passes
 from fsm_agent.host.clock import SystemClock
 from fsm_agent.host.in_time import ask_in_time, await_in_time, in_thread
 from fsm_agent.host.interrupt import Interrupt
@@ -42,6 +42,14 @@ class Answerer:
     close: Closer | None
     performers: Mapping[type[Any], Performer]
     workers: Workers = attrs.field(factory=Workers)
+    decides_in_loop: bool = attrs.field(init=False)
+
+    @decides_in_loop.default
+    def _asked_in_loop(self) -> bool:
+        # Looked up once, for it is asked at every turn.
+        owner = getattr(self.decide, "__self__", self.decide)
+        beside = bool(getattr(owner, "is_model", False)) and not (getattr(owner, "in_loop", False) or is_async(self.decide))
+        return self.decide is not None and not beside
 
     def answer(self, run: Run, effect: Effect, interrupt: Interrupt, watch: Watch | None) -> Event:
         """The event of what was answered, in this thread."""
@@ -104,6 +112,22 @@ class Answerer:
             return Decided(proposal if type(proposal) is Decision else as_decision(at_once(proposal)))
         except BaseException as error:
             return self._failed(run, effect, error, watch)
+
+    def decided_or_left(self, run: Run, effect: Decide, task: Any) -> Event | Left:
+        """The event of a decision that is asked for in the loop of `task`, or what it left to be awaited there."""
+        try:
+            proposal = self.decide(effect)  # type: ignore[misc]
+            if type(proposal) is Decision:
+                return Decided(proposal)
+            return Left(proposal) if awaitable(proposal) else Decided(as_decision(proposal))
+        except BaseException as error:
+            return self.failed(run, effect, error, task)
+
+    def failed(self, run: Run, effect: Decide, error: BaseException, task: Any) -> Event:
+        """The event of a decision that could not be had in the loop of `task`; raises what passes through."""
+        if passes(error, task):
+            raise error
+        return self._failed(run, effect, error, None)
 
     def _at_once(self, effect: Effect) -> Any:
         return at_once(self._asked(effect))

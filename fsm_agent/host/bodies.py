@@ -79,8 +79,8 @@ def cancelled_by_host(error: BaseException) -> bool:
 def passes(error: BaseException, task: Any = None) -> bool:
     """True for what passes through drivers; anything else that a function of the host's raises is its failure.
 
-    `task` is the one that drives, where one does: a GeneratorExit in it is the function's own, and elsewhere the end of a coroutine
-    that is closed while it waits. Where a thread drives, a cancellation is the function's own.
+    `task` is the one that drives, where one does: a GeneratorExit that the function raised in it is its own, and any other the end
+    of a coroutine that is closed while it waits. Where a thread drives, a cancellation is the function's own.
     """
     kind = type(error)  # an exception may raise where its attributes are looked at
     if issubclass(kind, (*PASSES, Passing)):
@@ -88,7 +88,9 @@ def passes(error: BaseException, task: Any = None) -> bool:
     if task is None or issubclass(kind, Exception):
         return False
     if issubclass(kind, GeneratorExit):
-        return not _runs(task)
+        # What closes a coroutine that waits is raised there, and no frame of a function stands below.
+        trace = error.__traceback__
+        return not _runs(task) or (trace is not None and trace.tb_next is None)
     return cancelled_by_host(error)
 
 

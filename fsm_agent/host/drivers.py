@@ -15,18 +15,18 @@ import attrs
 from fsm_agent.core.effects import CallTools, Check, Decide, Effect, Pause, RunProgram, Wait
 from fsm_agent.core.engine import Engine
 from fsm_agent.core.errors import RunBusy, RunError
-from fsm_agent.core.events import CallEvent, Cancelled, Checked, Event, Lost, Paused, Stopped
+from fsm_agent.core.events import CallEvent, Cancelled, Checked, Decided, Event, Lost, Paused, Stopped
 from fsm_agent.core.plain import short
 from fsm_agent.core.run import Call, Run
 from fsm_agent.host import perform
 from fsm_agent.host.answering import Answerer
-from fsm_agent.host.bodies import is_async
+from fsm_agent.host.bodies import Left, is_async
 from fsm_agent.host.calling import Caller
 from fsm_agent.host.clock import SystemClock
 from fsm_agent.host.guide import Guide, unseen_calls
 from fsm_agent.host.interrupt import Interrupt, Interrupted
 from fsm_agent.host.pace import began
-from fsm_agent.host.ports import Closer, Decider, Host, Performer, Verifier
+from fsm_agent.host.ports import Closer, Decider, Host, Performer, Verifier, as_decision
 from fsm_agent.host.resolve import ONLY_ASYNC, Questions, aresolve, resolve
 from fsm_agent.host.watch import Watch
 
@@ -159,8 +159,10 @@ class Driver:
         """
         if self.decide is None:
             raise RunError(_BY_HAND)
-        engine, clock, caller = self.engine, self.host.clock, self._caller
+        engine, clock, caller, answerer = self.engine, self.host.clock, self._caller, self._answerer
         take(run)
+        # Where no time runs out, a decider that is asked in the loop is awaited here and no deeper.
+        decides_here = watch is None and run.limits.deadline_s is None and answerer.decides_in_loop
         interrupt = run.interrupt = Interrupt()
         interrupt.in_task()
         looks = self.guide.looks
@@ -181,8 +183,7 @@ class Driver:
                     if (tool := caller.to_await(run, effect)) is None:  # type: ignore[arg-type]
                         await caller.in_loop(run, effect, context, origin, watch)  # type: ignore[arg-type]
                     elif (job := caller.begin(run, effect, tool, context, origin, watch)) is not None:  # type: ignore[arg-type]
-                        # Awaited here and no deeper, and nothing kept that is not needed, for many runs may wait.
-                        effect = None
+                        effect = None  # Awaited here and no deeper, and nothing kept that is not needed, for many runs may wait.
                         try:
                             word: CallEvent = perform.returned(tool, job.call, await perform.started(job))
                         except BaseException as error:
@@ -200,7 +201,15 @@ class Driver:
                     stop = await aresolve(self._between(run, effect, phase, context)) if looks else None
                     phase = -1
                     if stop is None:
-                        event = await self._answerer.aanswer(run, effect, watch)
+                        if not (decides_here and kind is Decide):
+                            event = await answerer.aanswer(run, effect, watch)
+                        elif type(said := answerer.decided_or_left(run, effect, interrupt.task)) is Left:  # type: ignore[arg-type]
+                            try:
+                                event = Decided(as_decision(await said.awaitable))
+                            except BaseException as error:
+                                event = answerer.failed(run, effect, error, interrupt.task)  # type: ignore[arg-type]
+                        else:
+                            event = said  # type: ignore[assignment]
                         now = None if clock is None else clock.now() - origin
                         # A wait that has ended was long enough, whatever the clock says, or there is none.
                         engine.tell(run, event, max(now or 0.0, effect.until_s) if kind is Wait else now)  # type: ignore[union-attr]
