@@ -145,7 +145,10 @@ class Agent(People, Streams):
 
     async def arun(self, request: Any, *, context: Any = None, **start: Any) -> Answer:
         """Run a request to its answer inside the running event loop; see `run`."""
-        return await self.adrive(self._started(request, start), context=context)
+        # Not by `adrive`: of many runs that wait at once each would keep one coroutine more.
+        run = self._started(request, start)
+        await self.driver.adrive(run, context, self._watch(run))
+        return self.answer(run)
 
     def start(
         self,

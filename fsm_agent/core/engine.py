@@ -24,7 +24,7 @@ from fsm_agent.core.work import begin
 
 # Ends that need no raise: whoever stopped the run, or failed it, may let it go on.
 _MAY_GO_ON = (StopReason.CANCELLED, StopReason.MODEL_ERROR)
-_CALLING = ("call", "gather", "plan")
+_MOST_KNOWN, _CALLING = 64, ("call", "gather", "plan")
 _STOPS = frozenset({Cancelled, Stopped})
 
 
@@ -109,7 +109,12 @@ class Engine:
         """Note that the bodies of these open calls may run from now on; the same as telling Started, without its checks."""
         if now is not None and now > run.spent_s:
             run.spent_s = now
-        run.journal.append((run.spent_s, Started(begin(run, calls))))
+        known = self.setup.started
+        if (event := known.get(ids := begin(run, calls))) is None:
+            event = Started(ids)
+            if len(known) < _MOST_KNOWN:
+                known[ids] = event
+        run.journal.append((run.spent_s, event))
 
     def resume(self, run: Run, raises: Mapping[str, Any] | None = None, *, again: bool = True) -> None:
         """Let a stopped or paused run go on where it stopped, with the limits named raised.
@@ -142,7 +147,7 @@ class Engine:
         run.trace.append(("resumed", run.spent_s, run.id, stop.state))
         run.resumed += 1
         run.failed_requests = 0
-        run.stop, run.stopping, run.closed, run.closing_text, run.note = None, None, [], "", ""
+        run.stop, run.stopping, run.closed, run.closing_text, run.note = None, None, (), "", ""
         # A row that is walked because somebody took the run up again has spent nothing, and is bounded by them.
         run.claimed = None
         self.setup.machine.rewind(run, stop.state)
@@ -235,7 +240,7 @@ class Engine:
         counter = broken_claim(run, (state, outcome, run.state), claim.counters, setup.restarts)
         if not counter:
             return False
-        run.stopping, run.closed = StopReason.FATAL, []
+        run.stopping, run.closed = StopReason.FATAL, ()
         run.note = f"row {state} --{outcome}--> {run.state} is sure to spend {counter!r}, says the machine, and has not; so it need not end"
         stop_here(setup, run)
         return True
@@ -278,7 +283,7 @@ class Engine:
         for call in run.open_calls:
             if call.ok is None:
                 abandon(run, self.setup.box, call)
-        run.stopping, run.note, run.closed = reason, getattr(event, "detail", ""), []
+        run.stopping, run.note, run.closed = reason, getattr(event, "detail", ""), ()
         if "stopped" in self.setup.machine.outcomes(run.state):
             self._walk(run, "stopped")
         else:

@@ -204,7 +204,7 @@ class Run(Later):
     note: str = attrs.field(default="", eq=False)
     closing: bool = False
     stopping: StopReason | None = None
-    closed: list[ClosedGuard] = attrs.field(factory=list)
+    closed: tuple[ClosedGuard, ...] = ()
     stop: Stop | None = None
     resumed: int = 0
     held: int = 0
@@ -234,7 +234,7 @@ class Run(Later):
 
     def close(self, guard: ClosedGuard) -> None:
         """Note a guard that is closed for this run, and say so in the trace."""
-        self.closed.append(guard)
+        self.closed = (*self.closed, guard)
         self.trace.append(("guard_closed", self.spent_s, guard.guard, guard.reason.value))
 
     def waiting_for(self) -> Call | None:

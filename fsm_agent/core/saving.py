@@ -289,7 +289,7 @@ _SHAPES |= {
         "draft": _one(Decision),
         "program": _one(Program),
         "judgement": _one(Judgement),
-        "closed": _many(ClosedGuard, list),
+        "closed": _many(ClosedGuard, tuple),
         "stopping": _enum(StopReason),
         "stop": _one(Stop),
         "journal": (_journal_out, _journal_in),

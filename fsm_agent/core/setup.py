@@ -12,7 +12,7 @@ from fsm_agent.core.checks import check_bounds, check_limit_names, check_names, 
 from fsm_agent.core.claims import Claims, claims_of, restarts_of
 from fsm_agent.core.effects import Effect
 from fsm_agent.core.errors import TableError
-from fsm_agent.core.events import Event
+from fsm_agent.core.events import Event, Started
 from fsm_agent.core.gate import Toolbox
 from fsm_agent.core.limits import Limits
 from fsm_agent.core.run import Run
@@ -83,6 +83,8 @@ class Setup:
     hash: str = attrs.field(init=False)
     # One tuple for each state and outcome, which all runs that came that way keep, since of many runs each would cost its own.
     ways: dict[tuple[str, str], tuple[str, str]] = attrs.field(init=False, factory=dict)
+    # One event for all runs that begin calls of these ids, for the same reason.
+    started: dict[tuple[str, ...], Started] = attrs.field(init=False, factory=dict)
     _bounded: dict[int, Limits] = attrs.field(init=False, factory=dict)
 
     @works.default

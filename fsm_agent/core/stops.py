@@ -105,7 +105,7 @@ def explain(run: Run, table: Table) -> Stop:
     on = _goes_on_by(table, state, outcome)
     if run.stopping is not None and not run.closed:
         return Stop(reason=run.stopping, detail=run.note, state=state, outcome=on)
-    stop = Stop(reason=run.closed[0].reason, detail=run.note, closed=tuple(run.closed), state=state, outcome=on)
+    stop = Stop(reason=run.closed[0].reason, detail=run.note, closed=run.closed, state=state, outcome=on)
     return with_all_closed(run, table, stop)
 
 

@@ -235,10 +235,9 @@ def _close_by_wait(run: Run, closed: ClosedGuard) -> None:
     if known is None:
         run.trace.append(("guard_closed", run.spent_s, closed.guard, closed.reason.value))
     else:
-        run.closed.remove(known)
         closed = min(known, closed, key=_place_among_closed)
-    run.closed.append(closed)
-    run.closed.sort(key=_place_among_closed)
+    others = [one for one in run.closed if one is not known]
+    run.closed = tuple(sorted([*others, closed], key=_place_among_closed))
 
 
 def _place_among_closed(closed: ClosedGuard) -> tuple[int, float, tuple[str, ...]]:
@@ -323,7 +322,7 @@ def fold(run: Run, box: Toolbox) -> str:
         run.stale_turns = 0 if new_fact else run.stale_turns + 1
     if fatal is not None:
         # It says more about the run than any limit that was closed in the same turn, and no raise undoes it.
-        run.closed = []
+        run.closed = ()
         run.note = f"{fatal.tool} reported a fatal result: {fault_text(fatal)}"
         return "stopped"
     if run.closed:
