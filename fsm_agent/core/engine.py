@@ -7,7 +7,7 @@ from typing import Any
 
 import attrs
 
-from fsm_agent.core.claims import broken_claim
+from fsm_agent.core.claims import Claim, broken_claim
 from fsm_agent.core.effects import Effect, Wait
 from fsm_agent.core.ending import abandon, finish, stop_here
 from fsm_agent.core.errors import CannotResume, LimitsError, TableError, WrongEvent
@@ -26,6 +26,8 @@ from fsm_agent.core.work import begin
 _MAY_GO_ON = (StopReason.CANCELLED, StopReason.MODEL_ERROR)
 _MOST_KNOWN, _CALLING = 64, ("call", "gather", "plan")
 _STOPS = frozenset({Cancelled, Stopped})
+# Of these the run is not told as it is of an answer: it ends by them, they let time pass, or they are refused too early.
+_ODD = frozenset({Waited, Started}) | _STOPS
 
 
 @attrs.frozen(eq=False)
@@ -78,15 +80,16 @@ class Engine:
                 f"run {run.id!r} is over ({run.stop.reason.value}) and was told {type(event).__name__}; resume it first"
             )
         kind, before, waited, rows = type(event), run.spent_s, run.waited_s, len(run.trace)
-        if kind in _STOPS:
-            self._stop_midway(run, event, now)
-            if run.unsealed:
-                seal_journal(run)
-            return
-        if kind is Waited:
-            now = self._let_time_pass(run, now)
-        elif kind is Started or run.not_before_s > before:
-            _refuse_early(run, event)
+        if kind in _ODD or run.not_before_s > before:
+            if kind in _STOPS:
+                self._stop_midway(run, event, now)
+                if run.unsealed:
+                    seal_journal(run)
+                return
+            if kind is Waited:
+                now = self._let_time_pass(run, now)
+            else:
+                _refuse_early(run, event)
         if now is not None and now > before:
             run.spent_s = now
         setup = self.setup
@@ -201,26 +204,25 @@ class Engine:
 
     def _walk(self, run: Run, outcome: str | None) -> None:
         """Walk the row of an outcome, enter where it leads, and so on until something is asked for; None enters the state at once."""
-        setup, path = self.setup, run.path
-        fire, observers, enters, claims = setup.machine.fire, setup.observers, setup.enters, setup.claims
+        setup, path, state = self.setup, run.path, run.state
+        fire, ways, observers, enters = setup.machine.fire, setup.ways, setup.observers, setup.enters
         # The row walked, as `walked` reads it: each row passed over has one closed guard, so their number tells which of its outcome.
         by: str | None = None
         while True:
             if outcome is not None:
-                came_by = run.state, outcome
-                run.came_by = setup.ways.setdefault(came_by, came_by)
                 if observers:
                     self._observe(run, "leave")
+                run.came_by, claims = ways[state].get(outcome) or ((state, outcome), None)
                 closed = fire(run, outcome)
-                if came_by[0] in claims and self._breaks_claim(run, *came_by):
+                state = run.state
+                if claims is not None and (claim := claims.get(state)) is not None and self._breaks_claim(run, claim):
                     return
                 if closed:
                     by = f"{outcome}#{len(closed) + 1}"
-                    if run.state in setup.finals:
+                    if state in setup.finals:
                         note_closed(run, closed)
                 else:
                     by = outcome
-            state = run.state
             run.steps += 1
             if not path or path[-1] != state:
                 path.append(state)
@@ -231,12 +233,11 @@ class Engine:
             if outcome is None:
                 return
 
-    def _breaks_claim(self, run: Run, state: str, outcome: str) -> bool:
+    def _breaks_claim(self, run: Run, claim: Claim) -> bool:
         """Whether the row that was just walked has not spent what it claims; the run is then over."""
-        setup = self.setup
-        claim = setup.claims[state].get((outcome, run.state))
-        if claim is None or (claim.stepped and run.limits.max_steps is not None):
+        if claim.stepped and run.limits.max_steps is not None:
             return False
+        setup, (state, outcome) = self.setup, run.came_by
         counter = broken_claim(run, (state, outcome, run.state), claim.counters, setup.restarts)
         if not counter:
             return False

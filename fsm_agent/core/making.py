@@ -17,10 +17,9 @@ _FACTORIES = {list: "[]", dict: "{}"}
 
 
 class Later:
-    """Base of a record with slots some of whose containers are made when they are first read."""
+    """Base of a record with slots some of whose containers are made when they are first read, and kept beside the slots."""
 
-    __slots__ = ("later",)
-    later: dict[str, Any]
+    __slots__ = ("__dict__",)
 
 
 class MadeWhenRead:
@@ -32,18 +31,11 @@ class MadeWhenRead:
         self._name, self._make = name, make
 
     def __get__(self, record: Any, kind: type[Any] | None = None) -> Any:
+        # Once it was made, or set, Python finds it in the record itself and does not come here any more.
         if record is None:
             return self
-        later = record.later
-        found = later.get(self._name)
         # In one step: of several threads that read it first, each gets the same.
-        return later.setdefault(self._name, self._make()) if found is None else found
-
-    def __set__(self, record: Any, value: Any) -> None:
-        try:
-            record.later[self._name] = value
-        except AttributeError:  # the record is being made
-            record.later = {self._name: value}
+        return record.__dict__.setdefault(self._name, self._make())
 
 
 def made_when_read(kind: type[Later], *names: str) -> None:
@@ -82,8 +74,6 @@ def maker(kind: type[T], *given: str) -> Callable[..., T]:
         lines = [f" _set_{name}(made, {value})" for name, value in values.items()]
     elif "__slots__" in vars(kind):
         lines = [f" made.{name} = {value}" for name, value in values.items()]
-        if issubclass(kind, Later):
-            lines.append(" made.later = {}")
     else:
         # A frozen record without slots has all of its fields in one dict.
         lines = [f" _set(made, '__dict__', {{{', '.join(f'{name!r}: {value}' for name, value in values.items())}}})"]

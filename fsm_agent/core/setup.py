@@ -9,7 +9,7 @@ import attrs
 
 from fsm_agent.core._machine import Machine
 from fsm_agent.core.checks import check_bounds, check_limit_names, check_names, check_table
-from fsm_agent.core.claims import Claims, claims_of, restarts_of
+from fsm_agent.core.claims import Claim, Claims, claims_of, restarts_of
 from fsm_agent.core.effects import Effect
 from fsm_agent.core.errors import TableError
 from fsm_agent.core.events import Event, Started
@@ -34,6 +34,10 @@ class Work(Protocol):
 
 
 Observer = Callable[[Run], Any]
+
+# How a state is left by an outcome: what runs keep of it, and what rows claim to have spent, by where they lead. The tuple is one for
+# all runs that came that way, since of many runs each would cost its own.
+Way = tuple[tuple[str, str], "Mapping[str, Claim] | None"]
 
 
 def _no_repairs() -> dict[str, tuple[str, Repair]]:
@@ -81,9 +85,8 @@ class Setup:
     claims: Claims = attrs.field(init=False)
     restarts: Mapping[str, str] = attrs.field(init=False)
     hash: str = attrs.field(init=False)
-    # One tuple for each state and outcome, which all runs that came that way keep, since of many runs each would cost its own.
-    ways: dict[tuple[str, str], tuple[str, str]] = attrs.field(init=False, factory=dict)
-    # One event for all runs that begin calls of these ids, for the same reason.
+    ways: dict[str, dict[str, Way]] = attrs.field(init=False)
+    # One event for all runs that begin calls of these ids, since of many runs each would cost its own.
     started: dict[tuple[str, ...], Started] = attrs.field(init=False, factory=dict)
     _bounded: dict[int, Limits] = attrs.field(init=False, factory=dict)
 
@@ -139,6 +142,15 @@ class Setup:
     @claims.default
     def _claim(self) -> Claims:
         return claims_of(self.table)
+
+    @ways.default
+    def _lead(self) -> dict[str, dict[str, Way]]:
+        ways: dict[str, dict[str, Way]] = {state.name: {} for state in self.table.states}
+        for state, leading in ways.items():
+            for outcome in self.machine.outcomes(state):
+                claims = {target: claim for (by, target), claim in self.claims.get(state, {}).items() if by == outcome}
+                leading[outcome] = ((state, outcome), claims or None)
+        return ways
 
     @restarts.default
     def _restart(self) -> Mapping[str, str]:
