@@ -33,9 +33,8 @@ def as_asked(order: Any, tool: str) -> Any:
 def rows_of(value: Any) -> list[Any]:
     """The rows of a result: its ``rows``, else the first list it holds, else itself where it is a list; a copy."""
     if type(value) is dict or isinstance(value, Mapping):
-        lists = (item for item in value.values() if isinstance(item, list))
-        value = value["rows"] if "rows" in value else next(lists, [])
-    return [dict(row) if type(row) is dict else plain_copy(row) for row in value] if type(value) is list else []
+        value = value["rows"] if "rows" in value else next((item for item in value.values() if isinstance(item, list)), [])
+    return [row.copy() if type(row) is dict else plain_copy(row) for row in value] if type(value) is list else []
 
 
 def _bare(value: Any) -> Any:

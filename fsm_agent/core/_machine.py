@@ -16,7 +16,7 @@ from transitions.core import EventData as _EventData
 from transitions.core import Transition as _Transition
 
 from fsm_agent.core.errors import NoRow
-from fsm_agent.core.guards import Guard, Opaque
+from fsm_agent.core.guards import Guard, Opaque, Spending
 from fsm_agent.core.run import Run
 from fsm_agent.core.table import Table
 
@@ -101,7 +101,7 @@ class Machine:
             )
             if not stock:
                 made = self._machine.events[_trigger(row.outcome)].transitions[row.source][-1]
-                tests = [(guard, guard.test if type(guard) is Opaque else guard) for guard in row.guards]
+                tests = [(guard, cast(Any, guard).test if type(guard) in (Opaque, Spending) else guard) for guard in row.guards]
                 cast(_LeanTransition, made).guards = tuple(tests)
         self._events = {row.outcome: self._machine.events[_trigger(row.outcome)] for row in table.rows}
         self._triggers = {outcome: event.trigger for outcome, event in self._events.items()}

@@ -16,7 +16,7 @@ def stop_here(setup: Setup, run: Run) -> None:
         _settle_unbegun(run)
         fold(run, setup.box)
     stop = run.stop = explain(run, setup.table)
-    if (stop.closed or _is_unsaid(run)) and _closing_turn(setup, run):
+    if (stop.closed or (run.came_by[1] == "passed" and _is_unsaid(run))) and _closing_turn(setup, run):
         run.closing = True
     else:
         finish(run, stop.reason)
@@ -51,7 +51,7 @@ def abandon(run: Run, box: Toolbox, call: Call) -> None:
 
 def _is_unsaid(run: Run) -> bool:
     """True where the evidence passed and nobody has said anything of it yet."""
-    return run.stop is not None and run.stop.reason is StopReason.ANSWERED and run.came_by[1] == "passed" and run.draft is None
+    return run.stop is not None and run.stop.reason is StopReason.ANSWERED and run.draft is None
 
 
 def _closing_turn(setup: Setup, run: Run) -> bool:

@@ -79,7 +79,8 @@ class Engine:
             raise WrongEvent(
                 f"run {run.id!r} is over ({run.stop.reason.value}) and was told {type(event).__name__}; resume it first"
             )
-        kind, before, waited, rows = type(event), run.spent_s, run.waited_s, len(run.trace)
+        kind, rows = type(event), len(run.trace)
+        before, waited = run.spent_s, run.waited_s
         if kind in _ODD or run.not_before_s > before:
             if kind in _STOPS:
                 self._stop_midway(run, event, now)
@@ -205,7 +206,8 @@ class Engine:
     def _walk(self, run: Run, outcome: str | None) -> None:
         """Walk the row of an outcome, enter where it leads, and so on until something is asked for; None enters the state at once."""
         setup, path, state = self.setup, run.path, run.state
-        fire, ways, observers, enters = setup.machine.fire, setup.ways, setup.observers, setup.enters
+        fire, ways = setup.machine.fire, setup.ways
+        observers, enters = setup.observers, setup.enters
         # The row walked, as `walked` reads it: each row passed over has one closed guard, so their number tells which of its outcome.
         by: str | None = None
         while True:

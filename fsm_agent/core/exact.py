@@ -15,6 +15,7 @@ from fsm_agent.core.plain import CONTAINERS, LEAVES, OPAQUE, opaque_text, short,
 from fsm_agent.core.values import Decision, Judgement, ToolCall, Usage, Verdict
 
 _NO_CALLS: Any = None
+_NOTHING = ""
 _MOST_TOLD = 60
 
 
@@ -63,6 +64,8 @@ def seen_exact(decision: Decision) -> int:
     for call in decision.calls:
         if type(call) is not ToolCall or not (type(call.args) is dict or call.args is None or type(call.args) is str):
             return 0
+        if type(call.tool) is str and call.id is call.intent is call.reason is call.changed is _NOTHING:
+            continue
         if not (type(call.tool) is type(call.id) is type(call.intent) is type(call.reason) is type(call.changed) is str):
             return 0
         if call.intent or call.reason or call.changed:

@@ -217,7 +217,8 @@ def refuse(run: Run, call: Call, error: str, detail: str = "") -> None:
 
 def _refuse_request(run: Run, call: Call, tool: Tool | None, policy: Policy, error: str, detail: str) -> None:
     # A call that never reached its body is a request of its key too: asking for it again is a repetition.
-    if _watches(run.limits, policy):
+    limits = run.limits
+    if limits.max_same_call is not None or limits.dedup_window is not None or policy.duplicates == "first":
         _repeats(run, call, tool, policy)
     refuse(run, call, error, detail)
 

@@ -16,7 +16,7 @@ import attrs
 from fsm_agent.core.errors import TableError
 from fsm_agent.core.independence import independent
 from fsm_agent.core.limits import Limits
-from fsm_agent.core.making import all_below
+from fsm_agent.core.making import all_below, below_limit
 from fsm_agent.core.plain import short
 from fsm_agent.core.run import Run
 from fsm_agent.core.values import StopReason
@@ -72,7 +72,8 @@ class Spending:
 
     `bound` names what is compared with, where that is not the limit itself. `tripwire` limits stop at the n-th, budgets
     refuse the n + 1-th; both are open below n. `within` names the counter in whose one unit this one counts: it may start
-    anew only when that one has risen. A counter that the run has no field for is looked up in `run.fields`.
+    anew only when that one has risen. A counter that the run has no field for is looked up in `run.fields`. `test` is what the guard
+    calls to be asked.
     """
 
     name: str = attrs.field(converter=_word)
@@ -82,8 +83,13 @@ class Spending:
     tripwire: bool = False
     within: str = attrs.field(default="", converter=_maybe_word)
     bound: str = attrs.field(default="", converter=_maybe_word)
+    test: Callable[[Run], bool] = attrs.field(init=False)
     _used: Callable[[Any], Any] = attrs.field(init=False)
     _allowed: Callable[[Any], Any] = attrs.field(init=False)
+
+    @test.default
+    def _make_test(self) -> Callable[[Run], bool]:
+        return below_limit(self.counter, self.bound or self.limit) if _is_of_runs(self) else self._has_left
 
     @_used.default
     def _make_used(self) -> Callable[[Any], Any]:
@@ -95,6 +101,9 @@ class Spending:
         return attrgetter(self.bound or self.limit)
 
     def __call__(self, run: Run) -> bool:
+        return self.test(run)
+
+    def _has_left(self, run: Run) -> bool:
         allowed = self._allowed(run.limits)
         return allowed is None or self._used(run) < allowed
 

@@ -82,6 +82,14 @@ def maker(kind: type[T], *given: str) -> Callable[..., T]:
     return make
 
 
+def below_limit(counter: str, figure: str) -> Callable[[Any], bool]:
+    """`all_below` of one pair, as a function of a record of counters that has its figures under ``limits``."""
+    names: dict[str, Any] = {}
+    exec(f"def below(run):\n return (most := run.limits.{figure}) is None or run.{counter} < most", names)
+    below: Callable[[Any], bool] = names["below"]
+    return below
+
+
 def all_below(pairs: Iterable[tuple[str, str]]) -> Callable[[Any, Any], bool]:
     """A function of a record of counters and one of figures: true while each counter is below its figure, or that is None.
 

@@ -30,24 +30,30 @@ def plan_repairs(run: Run, box: Toolbox, repairs: Repairs) -> bool:
         call.repair = None
         if call.result_class is FATAL:
             fatal = True
-        if call.ok is False and not call.parent:
+        elif call.ok is False and not call.parent:
             repair = repairs.get(call.error)
             if repair is not None and repair[0] not in call.tried_repairs:
                 named.append((call, repair))
     if not named or run.closed or fatal:
         return False
     most = run.limits.max_attempts
-    ready: list[tuple[Call, tuple[str, str, Any]]] = []
-    spent: list[tuple[Call, tuple[str, str, Any]]] = []
+    ready = False
     for call, (name, function) in named:
         changed = None if call.body_runs and _only_once(box.get(call.tool)) else _apply(name, function, call, run)
-        if changed is not None:
-            (ready if most is None or call.tries < most else spent).append((call, (name, *changed)))
-    for call, planned in ready or spent:
-        call.repair = planned
-        run.attempts = max(run.attempts, call.tries)
-        run.repair_due = True
-    return bool(ready)
+        if changed is None:
+            continue
+        left = most is None or call.tries < most
+        if left and not ready:
+            # Those that have no attempt left wait for nothing where another call has one.
+            ready, run.attempts = True, 0
+            for other, _ in named:
+                other.repair = None
+        if left or not ready:
+            call.repair = (name, *changed)
+            run.repair_due = True
+            if call.tries > run.attempts:
+                run.attempts = call.tries
+    return ready
 
 
 def _only_once(tool: Tool | None) -> bool:
@@ -68,11 +74,11 @@ def _apply(name: str, repair: Repair, call: Call, run: Run) -> tuple[str, Any] |
     if changed is None:
         return None
     pair: Any = changed if type(changed) is tuple or type(changed) is list else ()
-    tool = word(pair[0]) if len(pair) == 2 else ""
+    tool = "" if len(pair) != 2 else pair[0] if type(pair[0]) is str else word(pair[0])
     if not tool:
         _note(run, call, name, f"gave {opaque_text(changed)[1:-1].rpartition('.')[2]} and no pair of tool and arguments")
         return None
-    args = exact_args(pair[1])
+    args = pair[1] if type(pair[1]) is dict else exact_args(pair[1])
     return None if tool == call.tool and _same(tool, args, call.args) else (tool, args)
 
 

@@ -101,7 +101,7 @@ def explain(run: Run, table: Table) -> Stop:
     state, outcome = run.came_by
     if run.stopping is None and (not run.closed or (outcome == "stopped" and _fatal(run))):
         # The run came to an end of its own; there is nothing to raise and nowhere to go on.
-        return new_stop(_own_reason(run, table, state, outcome), run.note, state, outcome)
+        return new_stop(_BY_OUTCOME.get(outcome) or _own_reason(run, table, state), run.note, state, outcome)
     on = _goes_on_by(table, state, outcome)
     if run.stopping is not None and not run.closed:
         return Stop(reason=run.stopping, detail=run.note, state=state, outcome=on)
@@ -114,9 +114,7 @@ def _fatal(run: Run) -> bool:
     return any(call.result_class is ResultClass.FATAL for call in run.calls if call.turn == last)
 
 
-def _own_reason(run: Run, table: Table, state: str, outcome: str) -> StopReason:
-    if outcome in _BY_OUTCOME:
-        return _BY_OUTCOME[outcome]
+def _own_reason(run: Run, table: Table, state: str) -> StopReason:
     if run.draft is not None and run.draft.question:
         return StopReason.QUESTION
     if run.draft is None and run.judgement is not None and table.state(state).work == "verify" and not run.evidence():

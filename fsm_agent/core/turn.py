@@ -108,11 +108,13 @@ def settle(run: Run, box: Toolbox, event: CallEvent, explain: bool = True) -> Ca
     else:
         return None
     call.started = False
-    tool, kind = box.get(call.tool), type(event)
+    kind = type(event)
+    # What was begun as one tool is measured as that one, whatever became of it while its body ran.
+    begun: Tool | None = event.contract if kind is Returned or kind is Raised else None  # type: ignore[union-attr]
+    tool = box.get(call.tool) if begun is None else begun
     reading: Reading | None
     if kind is Returned or kind is Raised:
-        # A tool that was removed while its body ran still measures what comes of it.
-        reading = _read_body(run, tool if tool is not None else event.contract, call, event, explain)  # type: ignore[union-attr]
+        reading = _read_body(run, tool, call, event, explain)
         event.contract = None  # type: ignore[union-attr]
     elif isinstance(event, Reused):
         call.reused = True
@@ -127,8 +129,8 @@ def settle(run: Run, box: Toolbox, event: CallEvent, explain: bool = True) -> Ca
         assert isinstance(event, Skipped)
         reading = Reading(False, storable(event.value), f"skipped:{event.why}")
     if reading is not None:
-        call.ok, call.value, call.error, call.detail = reading.ok, reading.value, reading.error, reading.detail
-        call.result_class = reading.result_class
+        call.ok, call.value, call.result_class = reading.ok, reading.value, reading.result_class
+        call.error, call.detail = reading.error, reading.detail
         if reading.error:
             run.errors.append(reading.error)
         run.trace.append(("call_reused" if call.reused else "call_finished", run.spent_s, call.id, reading.error))
@@ -293,7 +295,8 @@ def fold(run: Run, box: Toolbox) -> str:
             elif error.startswith(("raised:", "result:", "unknown_outcome")):
                 failed = failed or not call.parent
                 run.tool_errors += error != "result:empty" and not (call.counted or call.leader)
-        if call.secret or (not call.admitted and learn_secrets(box, call)):
+        if call.secret or (not call.admitted and (not call.tries or call.tried_repairs) and learn_secrets(box, call)):
+            # The gate has learned those of a call that came to it.
             seal_call(run, call)
         if call.repair is not None:
             planned = True

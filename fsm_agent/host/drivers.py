@@ -43,7 +43,8 @@ def check_run(run: Any) -> None:
 
 def take(run: Run) -> None:
     """Take a run for one driver; raises RunBusy while another has it, RunError for what is no run."""
-    check_run(run)
+    if type(run) is not Run:
+        check_run(run)
     with _TAKING:
         if run.driven:
             raise RunBusy(f"run {run.id!r} is being driven already; wait for that driver, or start a run of its own")
@@ -95,8 +96,8 @@ class Driver:
             raise RunError(f"{self._needs_loop} is a coroutine function; {ONLY_ASYNC}")
         if self.decide is None:
             raise RunError(_BY_HAND)
-        engine, clock, caller, answerer = self.engine, self.host.clock, self._caller, self._answerer
-        ask, tell = engine.ask, engine.tell
+        clock, caller, answerer = self.host.clock, self._caller, self._answerer
+        ask, tell = self.engine.ask, self.engine.tell
         take(run)
         # Where no time runs out, whoever decides is asked here, function or model.
         decides_here = watch is None and run.limits.deadline_s is None

@@ -18,14 +18,13 @@ _ALL = frozenset({"fn", "args", "returns"})
 
 @attrs.frozen
 class _Made:
-    """A tool with what it was made of; `plain` says of a dict that nothing but the three commonest keys counts."""
+    """A tool with what it was made of."""
 
     entry: Any
     fn: Any
     args: Any
     returns: Any
     size: int
-    plain: bool
     rest: Any
     tool: Tool | None
 
@@ -43,20 +42,24 @@ class LiveTools:
     def __init__(self, entries: Mapping[str, Any]) -> None:
         self._entries = entries
         self._made: dict[str, _Made] = {}
+        # The tools of entries in which nothing but the three commonest keys counts, with the entry and what it held.
+        self._plain: dict[str, tuple[dict[str, Any], Any, Any, Any, Tool | None]] = {}
 
     def get(self, name: Any) -> Tool | None:
         """The tool of that name as its entry stands now, or None; never raises."""
         try:
             if type(name) is not str and (name := _text(name)) is None:
                 return None
-            entry, made = self._entries.get(name), self._made.get(name)
-            if made is not None and made.plain and made.entry is entry and len(entry) == 3:
-                try:
-                    if entry["fn"] is made.fn and entry["args"] is made.args and entry["returns"] is made.returns:
-                        return made.tool
-                except KeyError:
-                    pass
-            return self._looked_at(name, entry, made)
+            entry, known = self._entries.get(name), self._plain.get(name)
+            if known is not None:
+                plain, fn, args, returns, tool = known
+                if entry is plain and len(plain) == 3:
+                    try:
+                        if plain["fn"] is fn and plain["args"] is args and plain["returns"] is returns:
+                            return tool
+                    except KeyError:
+                        pass
+            return self._looked_at(name, entry, self._made.get(name))
         except Exception:
             # A table or an entry that cannot be read holds no tool.
             return None
@@ -77,7 +80,11 @@ class LiveTools:
         ):
             return made.tool
         tool, rest = _tool_of(name, entry), _rest(entry)
-        self._made[name] = _Made(entry, fn, args, returns, len(entry), type(entry) is dict and rest is None, rest, tool)
+        self._made[name] = _Made(entry, fn, args, returns, len(entry), rest, tool)
+        if type(entry) is dict and rest is None:
+            self._plain[name] = (entry, fn, args, returns, tool)
+        else:
+            self._plain.pop(name, None)
         return tool
 
     def names(self) -> Collection[str]:
@@ -90,7 +97,7 @@ class LiveTools:
     def argument_names(self, name: Any) -> list[str] | None:
         """The arguments that a tool's contract knows, or None when there is no such tool or it has no contract."""
         try:
-            text = _text(name)
+            text = name if type(name) is str else _text(name)
             entry = None if text is None else self._entries.get(text)
             # A copy: the contract may be edited while somebody goes through its names.
             return None if entry is None else _argument_names(entry)

@@ -102,7 +102,8 @@ def _memory_key(host: Host, tool: Tool, call: Call) -> str:
     if ttl is None and (tool.polling or not (host.ttl_s or tool.negative_ttl_s or host.negative_ttl_s)):
         return ""
     # Nor is it where an argument is told apart by its identity alone: another object may come to have the same.
-    return memory_key(tool, call.args)
+    plain = not tool.defaults and tool.identity is None and not tool.secret
+    return call_key(tool.name, call.args, True) if plain else memory_key(tool, call.args)
 
 
 def memory_key(tool: Tool, args: Any) -> str:
@@ -121,7 +122,8 @@ def telling(tool: Tool, args: Any) -> Any:
 
 def arguments(tool: Tool, call: Call, run: Run, left_s: float | None, context: Any) -> dict[str, Any]:
     """The body's own copy of the arguments, so that nothing it does to them reaches the run."""
-    args: dict[str, Any] = dict(call.args)
+    given = call.args
+    args: dict[str, Any] = given.copy() if type(given) is dict else dict(given)
     for value in args.values():
         if type(value) not in _SCALARS:
             args = plain_copy(args)
@@ -242,7 +244,8 @@ def _remember(host: Host, run: Run, performance: Performance) -> None:
     assert memory is not None
     if call.ok:
         ttl = tool.cache_ttl_s if tool.cache_ttl_s is not None else host.ttl_s
-        if ttl and says_success(performance.event):
+        event: Any = performance.event
+        if ttl and (event.verdict is None or says_success(event)):
             memory.put(performance.key, performance.scope, _kept(host, run, call, ttl))
     else:
         negative = tool.negative_ttl_s if tool.negative_ttl_s is not None else host.negative_ttl_s
@@ -264,7 +267,7 @@ def _kept(host: Host, run: Run, call: Call, ttl: float) -> Remembered:
         value=call.value,
         error=call.error,
         detail=call.detail,
-        stored_at=_wall(host),
+        stored_at=0.0 if host.clock is None else host.clock.wall(),
         ttl_s=ttl_s,
         run_id=run.id,
         tool=call.tool,
