@@ -45,7 +45,8 @@ class Normalize:
                 return "rejected"
         run.request = request
         # No call of the run may have the id of one that the history brings along.
-        run.call_ids |= dict.fromkeys(given_ids(request), True)
+        if ids := given_ids(request):
+            run.call_ids |= dict.fromkeys(ids, True)
         if _is_empty(request):
             run.note = "the request is empty"
             return "rejected"
@@ -107,7 +108,9 @@ def _entry_fault(number: int, entry: Any) -> str:
 
 def _is_empty(request: Any) -> bool:
     kind = type(request)
-    if request is None or (issubclass(kind, str) and not word(request).strip()):
+    if issubclass(kind, str):
+        return not word(request).strip()
+    if request is None:
         return True
     if any(kind is one for one in _KINDS) and not request:
         return True

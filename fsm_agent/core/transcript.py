@@ -38,13 +38,16 @@ class _Reader:
     """How far a run has been read: rows of its trace, events of its journal, calls of its record."""
 
     messages: list[Message]
+    resumed: int
     rows: int = 0
     events: int = 0
     calls: int = 0
-    resumed: int = 0
     by_turn: dict[int, list[Call]] = attrs.field(factory=dict)
-    made: dict[str, list[Call]] = attrs.field(factory=dict)
-    verifier: list[Call] = attrs.field(factory=list)
+    made: dict[str, list[Call]] | None = None
+    verifier: list[Call] | None = None
+
+
+_new_reader = maker(_Reader, "messages", "resumed")
 
 
 def transcript(run: Run, box: Toolbox) -> list[Message]:
@@ -52,10 +55,10 @@ def transcript(run: Run, box: Toolbox) -> list[Message]:
 
     Calls that are still open are not in it; while there are any, no model is asked.
     """
-    reader = run.history
-    if not isinstance(reader, _Reader) or reader.resumed != run.resumed:
+    reader: _Reader | None = run.history
+    if reader is None or reader.resumed != run.resumed:
         # A resume opens settled calls again, so what was said of them does not stand.
-        reader = run.history = _Reader(messages=first_messages(run.request), resumed=run.resumed)
+        reader = run.history = _new_reader(first_messages(run.request), run.resumed)
     _read(reader, run, box)
     return reader.messages
 
@@ -67,7 +70,7 @@ def first_messages(request: Any) -> list[Message]:
     or answers no call is left out, so that any provider takes it.
     """
     if issubclass(type(request), str):
-        return [Message(role=Role.USER, text=word(request))]
+        return [new_message(_USER, word(request), (), "", "", "")]
     if is_history(request):
         return _mended([_message(entry) for entry in request])
     return [Message(role=Role.USER, text=dumps(storable(request)))]
@@ -75,6 +78,8 @@ def first_messages(request: Any) -> list[Message]:
 
 def is_history(request: Any) -> bool:
     """True for a list of mappings, each with a role."""
+    if type(request) is str:
+        return False
     try:
         if not issubclass(type(request), list | tuple) or not request:
             return False
@@ -165,8 +170,10 @@ def _read(reader: _Reader, run: Run, box: Toolbox) -> None:
     for call in run.calls[reader.calls :]:
         if call.parent:
             # The model asked for the program; what that called is part of its result, or of the reason why it has none.
+            reader.made = {} if reader.made is None else reader.made
             reader.made.setdefault(call.parent, []).append(call)
         elif call.by_verifier:
+            reader.verifier = [] if reader.verifier is None else reader.verifier
             reader.verifier.append(call)
         else:
             reader.by_turn.setdefault(call.turn, []).append(call)
@@ -202,22 +209,21 @@ def _decision(reader: _Reader, run: Run, box: Toolbox, turn: int) -> None:
     event = _next(reader, run, Decided)
     if event is None:
         return
-    decision = event.decision
+    decision, messages = event.decision, reader.messages
     text = decision.text if isinstance(decision.text, str) else ""
-    if isinstance(decision.question, str) and decision.question.strip():
+    if decision.question is not None and isinstance(decision.question, str) and decision.question.strip():
         text = f"{text}\n{decision.question}".strip()
-    calls = reader.by_turn.pop(turn, [])
+    calls = reader.by_turn.pop(turn, ())
     # An answer that was not taken for its calls alone still shows what it asked for.
     asked: tuple[ToolCall, ...] = ()
     if calls:
         pairs = zip(decision.calls or (), calls, strict=False)
         asked = tuple([_asked(_name(wanted), own_args(wanted.args), call.id) for wanted, call in pairs])
-    if decision.kept is not None and (asked or text.strip()):
-        reader.messages.append(Message(role=_ASSISTANT, text=text, calls=asked, kept=decision.kept))
-    elif asked or text.strip():
-        reader.messages.append(new_message(_ASSISTANT, text, asked, "", "", ""))
+    if asked or text.strip():
+        said = new_message(_ASSISTANT, text, asked, "", "", "")
+        messages.append(said if decision.kept is None else attrs.evolve(said, kept=decision.kept))
     for call in calls:
-        reader.messages.append(_result(reader, box, call))
+        messages.append(_result(reader, box, call))
 
 
 def _verdict(reader: _Reader, run: Run, box: Toolbox, decision: str, reason: Any) -> bool:
@@ -233,6 +239,7 @@ def _verdict(reader: _Reader, run: Run, box: Toolbox, decision: str, reason: Any
         return True
     reader.messages.append(Message(role=Role.USER, text=f"The answer is not accepted yet: {reason or 'more is needed'}."))
     if isinstance(action, ToolCall):
+        assert reader.verifier is not None  # else the reading has stopped above
         call = reader.verifier.pop(0)
         asked = ToolCall(tool=call.tool or NO_NAME, args=action.args, id=call.id)
         reader.messages.append(Message(role=Role.ASSISTANT, calls=(asked,)))
@@ -247,8 +254,7 @@ def _result(reader: _Reader, box: Toolbox, call: Call) -> Message:
     text = result_text(call, box)
     if call.edited is not None:
         text = f"(a person changed the arguments to {dumps(call.args)}) {text}"
-    made = reader.made.pop(call.id, None) if reader.made else None
-    if made and not call.ok:
+    if reader.made and (made := reader.made.pop(call.id, None)) and not call.ok:
         text = "\n".join([text, "What the program called before that:", *(_told(one, box) for one in made[-_MOST_TOLD:])])
     return new_message(_TOOL, text, (), call.id, call.tool or NO_NAME, "" if call.ok else call.error)
 

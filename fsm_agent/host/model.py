@@ -70,7 +70,6 @@ def request_of(
     """The request for a run's next decision, as the run stands now, whenever its figures are read."""
     limits = run.limits
     until = limits.work_until_s if limits.deadline_s is not None else None
-    made = object.__new__(ModelRequest)
     fields = {
         "run_id": run.id,
         "state": run.state,
@@ -86,11 +85,12 @@ def request_of(
     }
     if not run.calls:
         fields["summary"] = ""
-    object.__setattr__(made, "__dict__", fields)
+    made = _new(ModelRequest)
+    _set(made, "__dict__", fields)
     return made
 
 
-_DECIDE = Purpose.DECIDE
+_DECIDE, _new, _set = Purpose.DECIDE, object.__new__, object.__setattr__
 
 
 @runtime_checkable
