@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from fsm_agent.core.json_kinds import KINDS, describe, is_number, key_name, of_type, same
@@ -257,21 +257,20 @@ _LENGTHS = {"min_len": "a length of at least", "max_len": "a length of at most"}
 def expected(kind: str, rule: Any) -> str:
     """What would have been right where a rule was broken in this way, in one line; never raises."""
     try:
-        return "".join(_expected(kind, rule)) or "a value that the contract can measure"
+        return _expected(kind, rule) or "a value that the contract can measure"
     except Exception:
         return "a contract that can be read"
 
 
-def _expected(kind: str, rule: Any) -> Iterator[str]:
+def _expected(kind: str, rule: Any) -> str:
     if kind == "extra":
-        yield f"only {', '.join(rule)}" if rule else "no key at all"
-    elif kind == "allowed":
-        yield "one of " + ", ".join(describe(one, 60) for one in itertools.islice(rule["allowed"], 40))
-    elif kind in ("range", "length"):
+        return f"only {', '.join(rule)}" if rule else "no key at all"
+    if kind == "allowed":
+        return "one of " + ", ".join([describe(one, 60) for one in itertools.islice(rule["allowed"], 40)])
+    if kind in ("range", "length"):
         words = _BOUNDS if kind == "range" else _LENGTHS
-        yield " and ".join(f"{word} {describe(rule[key])}" for key, word in words.items() if rule.get(key) is not None)
-    elif kind == "pattern":
-        yield f"a text that matches {describe(rule['pattern'], 200)}"
-    else:
-        wanted = rule.get("type", "any")
-        yield wanted if isinstance(wanted, str) else " or ".join(wanted)
+        return " and ".join([f"{word} {describe(rule[key])}" for key, word in words.items() if rule.get(key) is not None])
+    if kind == "pattern":
+        return f"a text that matches {describe(rule['pattern'], 200)}"
+    wanted = rule.get("type", "any")
+    return str.__str__(wanted) if isinstance(wanted, str) else " or ".join(wanted)

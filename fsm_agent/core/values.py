@@ -96,8 +96,11 @@ class Fault:
 
     def __str__(self) -> str:
         place = "/".join(map(str, self.path))
-        detail = "; ".join(part for part in (self.expected and f"expected {self.expected}", self.got and f"got {self.got}") if part)
-        return f"{self.reason}{f' at {place}' if place else ''}{f' ({detail})' if detail else ''}"
+        expected, got = self.expected, self.got
+        where = f"{self.reason} at {place}" if place else self.reason
+        if not (expected or got):
+            return where
+        return f"{where} ({f'expected {expected}' if expected else ''}{'; ' if expected and got else ''}{f'got {got}' if got else ''})"
 
 
 def _result_class(value: ResultClass | str) -> ResultClass:
