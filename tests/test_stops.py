@@ -856,7 +856,8 @@ def test_a_stop_that_names_a_raise_goes_on_with_it_and_with_nothing_less(
     if not raises:
         return
     before = copy.deepcopy(run)
-    for limit in raises:
+    # Where the policy `first` stopped a run that has no figure for it, there is none to leave out.
+    for limit in [name for name in raises if getattr(run.limits, name) is not None]:
         with pytest.raises(CannotResume):
             engine.resume(run, {name: value for name, value in raises.items() if name != limit})
         assert alike(run, before)
