@@ -100,7 +100,7 @@ def test_what_its_class_has_to_look_at_is_not_made_without_it(kind: type[Any], g
 
 @given(st.lists(st.tuples(st.integers(0, 4), st.none() | st.integers(0, 4)), max_size=5))
 def test_counters_are_compared_with_their_figures_in_one_function(pairs: list[tuple[int, int | None]]) -> None:
-    counters = SimpleNamespace(**{f"c{n}": counter for n, (counter, _) in enumerate(pairs)})
     figures = SimpleNamespace(**{f"f{n}": figure for n, (_, figure) in enumerate(pairs)})
+    counters = SimpleNamespace(limits=figures, **{f"c{n}": counter for n, (counter, _) in enumerate(pairs)})
     below = all_below((f"c{n}", f"f{n}") for n in range(len(pairs)))
-    assert below(counters, figures) is all(figure is None or counter < figure for counter, figure in pairs)
+    assert below(counters) is all(figure is None or counter < figure for counter, figure in pairs)

@@ -16,10 +16,12 @@ from transitions.core import EventData as _EventData
 from transitions.core import Transition as _Transition
 
 from fsm_agent.core.errors import NoRow
-from fsm_agent.core.guards import Guard, Opaque, Spending
+from fsm_agent.core.guards import AllOf, Guard, Opaque, Spending
 from fsm_agent.core.run import Run
 from fsm_agent.core.table import Table
 
+# The guards that are asked by their own test, without a call in between.
+_TESTED = (AllOf, Opaque, Spending)
 _Check = Callable[[_EventData], bool]
 
 
@@ -101,7 +103,7 @@ class Machine:
             )
             if not stock:
                 made = self._machine.events[_trigger(row.outcome)].transitions[row.source][-1]
-                tests = [(guard, cast(Any, guard).test if type(guard) in (Opaque, Spending) else guard) for guard in row.guards]
+                tests = [(guard, cast(Any, guard).test if type(guard) in _TESTED else guard) for guard in row.guards]
                 cast(_LeanTransition, made).guards = tuple(tests)
         self._events = {row.outcome: self._machine.events[_trigger(row.outcome)] for row in table.rows}
         self._triggers = {outcome: event.trigger for outcome, event in self._events.items()}

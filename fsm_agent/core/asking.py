@@ -47,7 +47,7 @@ def may_decide(run: Run) -> bool:
     if run.limits.stop_after_tool_calls is not None and run.turns and not calls_below_stop(run):
         run.close(closed_guard(run, calls_below_stop))
         return False
-    if budget_left(run):
+    if budget_left.test(run):
         return True
     run.close(closed_guard(run, next(guard for guard in spendings(budget_left) if not guard(run))))
     return False

@@ -110,10 +110,10 @@ class TableArguments:
         if type(args) is not dict or type(spec) is not dict:
             return argument_fault(spec, args)
         try:
-            if plan is None or plan.like != spec or plan.order != [*spec]:
+            if plan is None or plan.like != spec:
                 plan = self._plan = arguments_plan(spec)
             rows = plan.rows
-            if args.keys() != plan.like.keys():
+            if len(args) != len(rows):
                 if amiss := missing_or_extra(spec, args):
                     return amiss
                 rows = [row for row in rows if row[0] in args]
@@ -121,15 +121,23 @@ class TableArguments:
                 one = args[name]
                 if type(one) is not kind:
                     if not fits(spec[name], one):
-                        return f"{first_kind(spec[name], one, (name,))}:{name}"
+                        fault = f"{first_kind(spec[name], one, (name,))}:{name}"
+                        break
                 elif options is not None:
                     if one not in options:
-                        return f"allowed:{name}"
+                        fault = f"allowed:{name}"
+                        break
                 elif (low is not None and not one >= low) or (high is not None and not one <= high):
-                    return f"range:{name}"
+                    fault = f"range:{name}"
+                    break
+            else:
+                # As many arguments as rows, and each row's is there.
+                return ""
+            # Which fault is the first depends on the order of the rules, and on whether an argument is missing.
+            sure = plan.order == [*spec] and (rows is not plan.rows or args.keys() == spec.keys())
+            return fault if sure else argument_fault(spec, args)
         except Exception:  # an odd table or value: looked at more closely
             return argument_fault(spec, args)
-        return ""
 
     def faults(self, args: object) -> tuple[Fault, ...]:
         """See `argument_faults`."""

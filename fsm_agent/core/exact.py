@@ -15,7 +15,9 @@ from fsm_agent.core.plain import CONTAINERS, LEAVES, OPAQUE, opaque_text, short,
 from fsm_agent.core.values import Decision, Judgement, ToolCall, Usage, Verdict
 
 _NO_CALLS: Any = None
+# What is left out is these very objects.
 _NOTHING = ""
+_NONE: tuple[str, ...] = ()
 _MOST_TOLD = 60
 
 
@@ -49,7 +51,9 @@ def seen_exact(decision: Decision) -> int:
 
     Only the commonest decisions are looked at so closely; it is asked at every turn.
     """
-    if type(decision) is not Decision or type(decision.calls) is not tuple or type(decision.finish) is not str:
+    if type(decision) is not Decision or type(decision.calls) is not tuple:
+        return 0
+    if decision.finish is not _NOTHING and type(decision.finish) is not str:
         return 0
     found, text = 1, decision.text
     if text is not None:
@@ -59,7 +63,7 @@ def seen_exact(decision: Decision) -> int:
             found = 2
     if decision.question is not None or decision.usage is not None or decision.kept is not None:
         return 0
-    if type(decision.citations) is not tuple or decision.citations:
+    if decision.citations is not _NONE and (type(decision.citations) is not tuple or decision.citations):
         return 0
     for call in decision.calls:
         if type(call) is not ToolCall or not (type(call.args) is dict or call.args is None or type(call.args) is str):

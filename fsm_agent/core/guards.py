@@ -16,7 +16,7 @@ import attrs
 from fsm_agent.core.errors import TableError
 from fsm_agent.core.independence import independent
 from fsm_agent.core.limits import Limits
-from fsm_agent.core.making import all_below, below_limit
+from fsm_agent.core.making import all_below
 from fsm_agent.core.plain import short
 from fsm_agent.core.run import Run
 from fsm_agent.core.values import StopReason
@@ -89,7 +89,7 @@ class Spending:
 
     @test.default
     def _make_test(self) -> Callable[[Run], bool]:
-        return below_limit(self.counter, self.bound or self.limit) if _is_of_runs(self) else self._has_left
+        return all_below([(self.counter, self.bound or self.limit)]) if _is_of_runs(self) else self._has_left
 
     @_used.default
     def _make_used(self) -> Callable[[Any], Any]:
@@ -135,15 +135,20 @@ class Opaque:
 
 @attrs.frozen(eq=False)
 class AllOf:
-    """Open when all of its parts are; it is drawn under its own name."""
+    """Open when all of its parts are; it is drawn under its own name. `test` is what it calls to be asked."""
 
     name: str = attrs.field(converter=_word)
     guards: tuple[Guard, ...] = attrs.field(converter=_parts)
-    _within: Callable[[Run, Limits], bool] = attrs.field(init=False)
+    test: Callable[[Run], bool] = attrs.field(init=False)
+    _within: Callable[[Run], bool] = attrs.field(init=False)
     _others: tuple[Guard, ...] = attrs.field(init=False)
 
+    @test.default
+    def _make_test(self) -> Callable[[Run], bool]:
+        return self._first_spendings() if all(map(_is_of_runs, self.guards)) else self._all_open
+
     @_within.default
-    def _first_spendings(self) -> Callable[[Run, Limits], bool]:
+    def _first_spendings(self) -> Callable[[Run], bool]:
         first: Iterator[Any] = takewhile(_is_of_runs, self.guards)
         return all_below((one.counter, one.bound or one.limit) for one in first)
 
@@ -152,7 +157,10 @@ class AllOf:
         return tuple(dropwhile(_is_of_runs, self.guards))
 
     def __call__(self, run: Run) -> bool:
-        if not self._within(run, run.limits):
+        return self.test(run)
+
+    def _all_open(self, run: Run) -> bool:
+        if not self._within(run):
             return False
         for guard in self._others:  # noqa: SIM110  a generator would cost more than the guards
             if not guard(run):

@@ -82,22 +82,14 @@ def maker(kind: type[T], *given: str) -> Callable[..., T]:
     return make
 
 
-def below_limit(counter: str, figure: str) -> Callable[[Any], bool]:
-    """`all_below` of one pair, as a function of a record of counters that has its figures under ``limits``."""
-    names: dict[str, Any] = {}
-    exec(f"def below(run):\n return (most := run.limits.{figure}) is None or run.{counter} < most", names)
-    below: Callable[[Any], bool] = names["below"]
-    return below
+def all_below(pairs: Iterable[tuple[str, str]]) -> Callable[[Any], bool]:
+    """A function of a record of counters that has its figures under ``limits``: true while each counter is below its figure.
 
-
-def all_below(pairs: Iterable[tuple[str, str]]) -> Callable[[Any, Any], bool]:
-    """A function of a record of counters and one of figures: true while each counter is below its figure, or that is None.
-
-    `pairs` are the names of fields, (counter, figure). All are compared in one function, for a call for each would cost more than
-    the comparison.
+    A figure that is None bounds nothing. `pairs` are the names of fields, (counter, figure). All are compared in one function, for a
+    call for each would cost more than the comparison.
     """
-    parts = [f"((most := figures.{figure}) is None or counters.{counter} < most)" for counter, figure in pairs]
+    parts = [f"((most := limits.{figure}) is None or run.{counter} < most)" for counter, figure in pairs]
     names: dict[str, Any] = {}
-    exec(f"def below(counters, figures):\n return {' and '.join(parts) or True}", names)
-    below: Callable[[Any, Any], bool] = names["below"]
+    exec(f"def below(run):\n limits = run.limits\n return {' and '.join(parts) or True}", names)
+    below: Callable[[Any], bool] = names["below"]
     return below

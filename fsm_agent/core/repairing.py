@@ -89,9 +89,9 @@ def _note(run: Run, call: Call, name: str, what: str) -> None:
 
 
 def _same(tool: str, changed: Any, args: Any) -> bool:
-    if type(changed) is dict and type(args) is dict and changed.keys() == args.keys():
+    if type(changed) is dict and type(args) is dict:
         for name, value in changed.items():
-            before = args[name]
+            before = args.get(name, value)
             if value is not before and type(value) is type(before) and type(value) in _SIMPLE and value != before:
                 return False
     return call_key(tool, changed) == call_key(tool, args)

@@ -100,23 +100,26 @@ class NotSmall(Exception):
 def small_copy(value: Any, room: list[int]) -> Any:
     """Copy dicts with text keys and lists of leaves; what is left of `room` bounds depth, cycles and sharing alike."""
     kind = type(value)
-    if kind is not dict and kind is not list:
-        raise NotSmall
-    room[0] -= len(value) + 10
-    if room[0] < 0:
-        raise NotSmall
-    made = value.copy()
     if kind is dict:
+        left = room[0] = room[0] - len(value) - 10
+        if left < 0:
+            raise NotSmall
+        made = value.copy()
         for key, item in made.items():
             if type(key) is not str:
                 raise NotSmall
             if type(item) not in LEAVES:
                 made[key] = small_copy(item, room)
         return made
-    for index, item in enumerate(made):
-        if type(item) not in LEAVES:
-            made[index] = small_copy(item, room)
-    return made
+    if kind is not list:
+        raise NotSmall
+    left = room[0] = room[0] - len(value) - 10
+    if left < 0:
+        raise NotSmall
+    items: list[Any] = []
+    for item in value:
+        items.append(item if type(item) in LEAVES else small_copy(item, room))
+    return items
 
 
 def _copied(value: Any, done: dict[int, Any]) -> Any:

@@ -218,6 +218,14 @@ class Table:
     rows: tuple[Row, ...] = attrs.field(converter=_rows)
     kinds: Mapping[str, Kind] = attrs.field(default=KINDS, converter=_with_own)
     limits: Limits = attrs.field(factory=Limits, kw_only=True, validator=_limits)
+    _cells: dict[tuple[str, str], tuple[Row, ...]] = attrs.field(init=False, eq=False)
+
+    @_cells.default
+    def _by_cell(self) -> dict[tuple[str, str], tuple[Row, ...]]:
+        cells: dict[tuple[str, str], tuple[Row, ...]] = {}
+        for row in self.rows:
+            cells[row.source, row.outcome] = (*cells.get((row.source, row.outcome), ()), row)
+        return cells
 
     def __repr__(self) -> str:
         return f"<Table {self.name!r}: {len(self.states)} states, {len(self.rows)} rows>"
@@ -231,7 +239,9 @@ class Table:
 
     def rows_of(self, source: str, outcome: str | None = None) -> tuple[Row, ...]:
         """The rows that leave a state, or those for one outcome, in order."""
-        return tuple(row for row in self.rows if row.source == source and outcome in (None, row.outcome))
+        if outcome is not None:
+            return self._cells.get((source, outcome), ())
+        return tuple(row for row in self.rows if row.source == source)
 
     def allowing(self, allowed: Mapping[str, Iterable[str] | None]) -> Table:
         """The same machine with other tools allowed in the states named; raises TableError for a state that it lacks."""

@@ -53,8 +53,11 @@ def result_plan(spec: Any) -> ResultPlan:
 
 
 def planned_reason(plan: ResultPlan, value: Any) -> str | None:
-    """``too_big`` or ``range``, an empty text where the value keeps the table, or None where that takes a closer look."""
-    if type(value) is not dict or value.keys() != plan.like.keys():
+    """``too_big`` or ``range``, an empty text where the value keeps the table, or None where that takes a closer look.
+
+    Raises KeyError for a value of as many keys that lacks one, which takes a closer look too.
+    """
+    if type(value) is not dict or len(value) != len(plan.rows):
         return None
     worst = ""
     for name, kind, low, high, most, item in plan.rows:
