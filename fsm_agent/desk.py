@@ -242,7 +242,8 @@ class ToolDesk:
             "fixes": list(kept.get("fixes", ())),
             "attempts": len(run.tried),
             "calls": [
-                {"tool": as_asked(run.request, tool) if tool[:1] == "<" else tool, "args": own_args(args)} for tool, args in run.tried
+                {"tool": as_asked(run.request, tool) if tool.startswith("<") else tool, "args": own_args(args)}
+                for tool, args in run.tried
             ],
             "tool_runs": run.body_runs,
         }

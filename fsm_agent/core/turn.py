@@ -33,7 +33,6 @@ from fsm_agent.core.values import EMPTY, FATAL, OK, RATE_LIMITED, RETRYABLE, Eff
 # A repair is a pure function of the failed call: (tool, arguments, run) -> (tool, arguments), or None when it has no idea.
 Repair = Callable[[str, Any, Run], "tuple[str, Any] | None"]
 
-
 # What a remembered failure was read as, where its word says so.
 _FAILED_CLASSES = {"result:empty": EMPTY, "result:fatal": FATAL}
 
