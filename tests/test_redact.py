@@ -165,12 +165,12 @@ def test_a_seal_is_sealed_already_and_what_holds_no_secret_stays() -> None:
     assert sealed({"key": "hunter2"}, (), "run") == {"key": "hunter2"}
 
 
-def test_a_repetition_is_told_by_seals_without_the_fault_that_they_name() -> None:
-    args = {"key": "hunter2", "q": "x"}
-    refused = sealed(args, {"key"}, "run", "args:type:key")
-    assert refused != sealed(args, {"key"}, "run")
-    forms = [key_form(form, {"key"}, "run") for form in (args, sealed(args, {"key"}, "run"), refused)]
-    assert forms == [forms[0]] * 3
+def test_a_repetition_is_told_by_seals() -> None:
+    args = {"key": "hunter2", "q": "use hunter2", "deep": [{"q": "hunter2"}], "n": 7}
+    forms = [key_form(form, {"key"}, "run") for form in (args, sealed(args, {"key"}, "run"))]
+    assert forms[0] == forms[1]
+    assert (forms[0]["q"], forms[0]["n"]) == (f"use {MARK}", 7)
+    assert is_sealed(forms[0]["deep"])
     assert key_form("text", {"key"}, "run") == sealed("text", {"key"}, "run")
 
 

@@ -16,7 +16,7 @@ from fsm_agent.core.exact import exact_args
 from fsm_agent.core.keys import call_key, key_args, loop_key
 from fsm_agent.core.limits import Limits
 from fsm_agent.core.plain import cut
-from fsm_agent.core.redact import MARK, is_sealed, key_form, redacted, sealed_fault
+from fsm_agent.core.redact import MARK, key_form, noted_fault, redacted
 from fsm_agent.core.run import Call, ClosedGuard, Run, deadline_after, reserve_of
 from fsm_agent.core.tools import Tool
 from fsm_agent.core.values import Fault, Policy, ResultClass, StopReason
@@ -96,8 +96,8 @@ def admit(
         _refuse_request(run, call, tool, policy, "refused:not_allowed", _menu(run, box, allowed, policy))
         return
     fault = tool.args.first_fault(args) if tool.args is not None else call_fault(tool, args)
-    if tool.secret and run.replaying:
-        fault = first_open_fault(tool, args, fault)
+    if call.secret:
+        fault = noted_fault(run, call, fault)
     if fault:
         # What would have worked is for whoever decides again; where nobody does, the reason alone is enough.
         detail = fault_list(tool, args) if policy.redecide else ""
@@ -169,24 +169,6 @@ def _menu(run: Run, box: Toolbox, allowed: Collection[str] | None, policy: Polic
     if not policy.redecide:
         return ""
     return f"tools allowed in state {run.state}: {', '.join(allowed_now(run, box, allowed)) or 'none'}"
-
-
-def first_open_fault(tool: Tool, args: Any, fault: str) -> str:
-    """The fault that a seal keeps, else the first of what no secret was taken out of: so a replay goes like the run."""
-    if not isinstance(args, Mapping) or tool.args is None:
-        return fault
-    seals = {name: args[name] for name in sorted(tool.secret) if is_sealed(args.get(name))}
-    for name, seal in seals.items():
-        if kept := sealed_fault(seal):
-            return kept if ":" in kept else f"{kept}:{name}"
-    if not seals:
-        return fault
-    faults = (one.reason for one in tool.args.faults(args) if not (one.path and _is_hidden(args.get(one.path[0]))))
-    return next(faults, "")
-
-
-def _is_hidden(value: Any) -> bool:
-    return type(value) is str and (MARK in value or is_sealed(value))
 
 
 def fault_list(tool: Tool, args: Any) -> str:

@@ -29,10 +29,10 @@ from fsm_agent.core.events import (
     Superseded,
 )
 from fsm_agent.core.exact import exact_args
-from fsm_agent.core.gate import Toolbox, call_fault, count_edited, fault_list, first_open_fault, refuse, share
+from fsm_agent.core.gate import Toolbox, call_fault, count_edited, fault_list, refuse, share
 from fsm_agent.core.keys import call_key
 from fsm_agent.core.plain import short, storable
-from fsm_agent.core.redact import MARK, redacted
+from fsm_agent.core.redact import MARK, noted_fault, redacted
 from fsm_agent.core.run import Call, Run
 from fsm_agent.core.tools import Tool
 from fsm_agent.core.values import Policy, StopReason
@@ -144,8 +144,8 @@ def _edit(run: Run, tool: Tool | None, policy: Policy, call: Call, args: Any) ->
         return after
     repeats = count_edited(run, call, tool, policy)
     fault = call_fault(tool, call.args)
-    if tool.secret and run.replaying:
-        fault = first_open_fault(tool, call.args, fault)
+    if call.secret:
+        fault = noted_fault(run, call, fault)
     if fault:
         refuse(run, call, f"args:{fault}", fault_list(tool, call.args))
     elif repeats:

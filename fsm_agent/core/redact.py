@@ -32,7 +32,7 @@ class Lookup(Protocol):
 
 
 MARK = "[redacted]"
-_SEAL = re.compile(r"\[redacted ([0-9a-f]{8})(?: (.+))?\]", re.DOTALL)
+_SEAL = re.compile(r"\[redacted [0-9a-f]{8}\]")
 _SHORTEST = 3
 _MOST_PARTS = 10_000
 
@@ -46,10 +46,11 @@ def redacted(text: str, secret: Collection[str], args: Any) -> str:
 
 
 def secret_texts(args: Any, secret: Collection[str]) -> list[str]:
-    """Every text in which the secret arguments may be told, sorted; none where the arguments are no mapping."""
+    """Every text in which the secret arguments may be told, sorted; none where the arguments are no mapping. A seal is no secret."""
     if not isinstance(args, Mapping):
         return []
-    return sorted({spelling for name in secret for value in _parts(_value(args, name)) for spelling in _spellings(value)})
+    parts = (part for name in secret for part in _parts(_value(args, name)) if not is_sealed(part))
+    return sorted({spelling for part in parts for spelling in _spellings(part)})
 
 
 def marked(text: str, spellings: Collection[str]) -> str:
@@ -127,14 +128,8 @@ def is_sealed(value: Any) -> bool:
     return type(value) is str and _SEAL.fullmatch(value) is not None
 
 
-def sealed_fault(value: str) -> str:
-    """The fault that a seal names: its kind where the secret itself was at fault, else kind and argument; or an empty text."""
-    found = _SEAL.fullmatch(value)
-    return found[2] or "" if found is not None else ""
-
-
 def key_form(args: Any, secret: Collection[str], run_id: str) -> Any:
-    """The arguments as a repetition is told by: seals in place of secrets, without what they were refused for.
+    """The arguments as a repetition is told by: seals in place of secrets.
 
     Of arguments that are no mapping nobody can say which part is the secret one, so they are sealed as a whole.
     """
@@ -161,32 +156,19 @@ def told_words(call: ToolCall, secret: Collection[str]) -> ToolCall:
     return attrs.evolve(call, **{name: redacted(word, secret, args) if readable else MARK for name, word in words.items()})
 
 
-def sealed(args: Any, secret: Collection[str], run_id: str, error: str = "") -> Any:
+def sealed(args: Any, secret: Collection[str], run_id: str) -> Any:
     """The arguments with a seal in place of each secret one; what repeats a secret under another name is marked, or sealed too.
 
-    A fault of the arguments that `error` tells is kept with the secret at fault, else with the first one: what is left of them
-    could not be measured again. Arguments that are no mapping are sealed as a whole.
+    Arguments that are no mapping are sealed as a whole.
     """
     if not secret or args is None:
         return args
     if not isinstance(args, Mapping):
         return _seal(args, run_id)
-    texts, kept = secret_texts(args, secret), _kept_fault(args, secret, error)
+    texts = secret_texts(args, secret)
     return {
-        name: _seal(value, run_id, kept.get(name, "")) if name in secret else _without_repeats(value, texts, run_id)
-        for name, value in args.items()
+        name: _seal(value, run_id) if name in secret else _without_repeats(value, texts, run_id) for name, value in args.items()
     }
-
-
-def _kept_fault(args: Mapping[str, Any], secret: Collection[str], error: str) -> dict[str, str]:
-    """The secret that keeps the fault of the arguments, with what it keeps of it."""
-    fault = error.removeprefix("args:")
-    kind, told, faulty = fault.partition(":")
-    if not told:
-        return {}
-    if faulty in secret and faulty in args:
-        return {faulty: kind}
-    return dict.fromkeys([name for name in args if name in secret][:1], fault)
 
 
 def _repeats(value: Any, texts: Collection[str]) -> bool:
@@ -203,11 +185,8 @@ def _without_repeats(value: Any, texts: Collection[str], run_id: str) -> Any:
     return _seal(value, run_id) if _repeats(value, texts) else value
 
 
-def _seal(value: Any, run_id: str, fault: str = "") -> str:
-    # A decider may have copied a seal that it was shown: it stays the same, but for what it says of a fault.
-    found = _SEAL.fullmatch(value) if type(value) is str else None
-    digest = _digest(run_id, value, 4) if found is None else found[1]
-    return f"[redacted {digest}{fault and ' '}{fault}]"
+def _seal(value: Any, run_id: str) -> str:
+    return str(value) if is_sealed(value) else f"[redacted {_digest(run_id, value, 4)}]"
 
 
 def _digest(whose: str, value: Any, size: int) -> str:
@@ -220,10 +199,8 @@ def seal_call(run: Run, call: Call) -> None:
 
     A repair that was due is given up with them: it would change the arguments, and only a seal of those is left.
     """
-    # What a repair has changed had another fault than what was asked for.
-    error = call.error if call.error.startswith("args:") and not call.tried_repairs else ""
-    seal_tries(run, call, error)
-    call.args = sealed(call.args, call.secret, run.id, error)
+    seal_tries(run, call)
+    call.args = sealed(call.args, call.secret, run.id)
     call.edited = sealed(call.edited, call.secret, run.id)
     call.repair = None
     if call.parent:
@@ -231,19 +208,29 @@ def seal_call(run: Run, call: Call) -> None:
         return
     if run.unsealed is None:
         run.unsealed = {}
-    run.unsealed[call.id] = [error, *call.secret]
+    run.unsealed[call.id] = list(call.secret)
 
 
-def seal_tries(run: Run, call: Call, error: str = "") -> None:
-    """Seal the secrets of a call where the run lists its tries."""
-    # What a decider gave before a person changed it was not at fault.
-    errors = {call_key(call.tool, call.edited): ""} if call.edited is not None else {}
-    errors[call_key(call.tool, call.args)] = error
+def seal_tries(run: Run, call: Call) -> None:
+    """Seal the secrets of a call where the run lists its tries, also as it was before a person changed it."""
+    keys = {call_key(call.tool, args) for args in (call.args, call.edited) if args is not None}
     tried: list[tuple[str, Any]] = []
     for tool, args in run.tried:
-        key = call_key(tool, args) if tool == call.tool else None
-        tried.append((tool, sealed(args, call.secret, run.id, errors[key]) if key in errors else args))
+        ours = tool == call.tool and call_key(tool, args) in keys
+        tried.append((tool, sealed(args, call.secret, run.id) if ours else args))
     run.tried = tried
+
+
+def noted_fault(run: Run, call: Call, fault: str) -> str:
+    """The fault of the arguments of a call with secrets, noted in the run: what was sealed cannot be measured in a replay again."""
+    if run.faults is None:
+        run.faults = {}
+    noted = run.faults.setdefault(call.id, [])
+    if run.replaying is not None:
+        before = (run.replaying.faults or {}).get(call.id, ())
+        fault = before[len(noted)] if len(noted) < len(before) else fault
+    noted.append(fault)
+    return fault
 
 
 def seal_journal(run: Run) -> None:
@@ -251,10 +238,7 @@ def seal_journal(run: Run) -> None:
     seals, run.unsealed = run.unsealed or {}, None
     for _, event in run.journal:
         if isinstance(event, Approved) and event.edited and event.call_id in seals:
-            error, *secret = seals[event.call_id]
-            event.args = sealed(decoded(event.args), secret, run.id, error)
-            # The fault is that of these arguments; those that the decider gave had none.
-            seals[event.call_id] = ["", *secret]
+            event.args = sealed(decoded(event.args), seals[event.call_id], run.id)
     settled = [call for call in (*run.calls, *run.open_calls) if not call.parent]
     for call_id in [call.id for call in settled if call.by_verifier and call.id in seals]:
         verdict = next(event for _, event in reversed(run.journal) if isinstance(event, Judged) and event.judgement.next_action)
@@ -269,7 +253,7 @@ def seal_journal(run: Run) -> None:
         decision, sealing = decided.decision, []
         for call, call_id in pairs:
             seal = seals.get(call_id)
-            if seal is not None and decision.kept is not None and _names_secret(decision.kept, seal[1:], call.args):
+            if seal is not None and decision.kept is not None and _names_secret(decision.kept, seal, call.args):
                 # Nothing of it may be changed, so what its provider would have back is given up as a whole.
                 decision = attrs.evolve(decision, kept=None)
             sealing.append(_sealed_call(call, seal, run.id))
@@ -302,8 +286,5 @@ def guarded_verdict(box: Lookup, judgement: Judgement) -> Judgement:
     return attrs.evolve(judgement, reason=reason, next_action=told_words(action, tool.secret))
 
 
-def _sealed_call(call: Any, seal: list[str] | None, run_id: str) -> Any:
-    if seal is None:
-        return call
-    error, *secret = seal
-    return attrs.evolve(call, args=sealed(decoded(call.args), secret, run_id, error))
+def _sealed_call(call: Any, secret: list[str] | None, run_id: str) -> Any:
+    return call if secret is None else attrs.evolve(call, args=sealed(decoded(call.args), secret, run_id))

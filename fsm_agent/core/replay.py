@@ -18,11 +18,11 @@ def replay(engine: Engine, run: Run, steps: int | None = None) -> Run:
         run.given, run_id=run.id, limits=limits, scope=run.scope, seed=run.seed, fields=run.first_fields
     )
     # Where the journal holds the seal of a secret, its contract was measured when it was told the first time.
-    again.replaying = True
+    again.replaying = run
     for at, event in run.journal[:steps]:
         if isinstance(event, Resumed):
             engine.go_on(again, event.limits, event.again)
         else:
             engine.tell(again, event, at)
-    again.replaying = False
+    again.replaying = None
     return again

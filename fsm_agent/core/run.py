@@ -190,6 +190,7 @@ class Run(Later):
 
     claimed: dict[str, list[float]] | None = None
     unsealed: dict[str, list[str]] | None = None
+    faults: dict[str, list[str]] | None = None
     call_ids: dict[str, bool] = attrs.field(factory=dict)
     tried: list[tuple[str, Any]] = attrs.field(factory=list)
     errors: list[str] = attrs.field(factory=list)
@@ -213,7 +214,7 @@ class Run(Later):
     last_emitted: int = 0
     finish: str = ""
     driven: bool = attrs.field(default=False, eq=False, repr=False)
-    replaying: bool = attrs.field(default=False, eq=False, repr=False)
+    replaying: Any = attrs.field(default=None, eq=False, repr=False)
     interrupt: Any = attrs.field(default=None, eq=False, repr=False)
     history: Any = attrs.field(default=None, eq=False, repr=False)
     heard: int = attrs.field(default=0, eq=False, repr=False)

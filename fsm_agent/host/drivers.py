@@ -16,6 +16,7 @@ from fsm_agent.core.effects import CallTools, Check, Decide, Effect, Pause, RunP
 from fsm_agent.core.engine import Engine
 from fsm_agent.core.errors import RunBusy, RunError
 from fsm_agent.core.events import CallEvent, Cancelled, Checked, Decided, Event, Lost, Paused, Stopped
+from fsm_agent.core.holding import CHECK
 from fsm_agent.core.plain import short
 from fsm_agent.core.run import Call, Run
 from fsm_agent.host import perform
@@ -279,6 +280,9 @@ class Driver:
             self.engine.tell(run, self._pause())
             return True
         for call in effect.calls:
+            if call.ok is not None or call.awaits != CHECK:
+                # What was said of a call before it has settled this one too.
+                continue
             word = yield from self.guide.check(run, self.engine.setup.box, call, context)
             self.engine.tell(run, self._before_people(run, call, word))
         return False

@@ -249,7 +249,7 @@ def facts_of(run: Run) -> dict[str, Any]:
     """The state, counts and pending calls of a run, which a load may not change."""
     counts = {field.name: getattr(run, field.name) for field in attrs.fields(Run) if isinstance(getattr(run, field.name), int | float)}
     pending = [(call.id, call.awaits) for call in run.open_calls if call.ok is None]
-    return {**counts, "driven": False, "replaying": False, "state": run.state, "pending": pending, "calls": [call.id for call in run.calls]}
+    return {**counts, "driven": False, "state": run.state, "pending": pending, "calls": [call.id for call in run.calls]}
 
 
 def raises_of(named: Mapping[str, Any], run: Run) -> dict[str, Any]:
