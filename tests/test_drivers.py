@@ -1098,3 +1098,24 @@ def test_ten_thousand_steps_of_one_run_work_and_the_run_ends() -> None:
 
     assert (answer.stop_reason, answer.usage["turns"], answer.usage["body_runs"]) == ("max_turns", 10_000, 10_000)
     assert len({call.id for call in answer.run.calls}) == 10_000  # type: ignore[union-attr]
+
+
+@both
+def test_a_call_that_was_settled_while_another_one_was_checked_is_not_checked(drive: Drive) -> None:
+    memory, fatal = TtlMemory(), lambda outcome: Verdict(result_class="FATAL")
+    asked: list[str] = []
+    told = Hooks(before_tool_call=lambda about, call: asked.append(call.id))
+    gone = tool("gone", lambda: 1, effect="pure", negative_ttl_s=60, approval=True, classify=fatal)
+    one = agent(gone, tool("u", lambda: 1), decide=script([ToolCall("gone", id="a"), ToolCall("u", id="b")]), memory=memory, hooks=told)
+    for pauses in (True, False):
+        run = one.start("go", scope="all")
+        drive(one, run)
+        if pauses:
+            one.approve(run, "a")
+            drive(one, run)
+
+    assert asked == ["a", "b", "a"]
+    assert [call.error for call in run.calls] == ["result:fatal", "skipped:fatal"]
+    assert run.stop is not None
+    assert run.stop.reason == "fatal"
+    assert one.replay(run) == run
