@@ -476,7 +476,7 @@ def may_hold(path: tuple[Any, ...], old: Any, value: Any) -> bool:
         return True
     if names[-2:] == ["verdict", "retry_after_s"]:
         return True
-    if names in (["run", "unsealed"], ["run", "faults"], ["run", "claimed"]):
+    if names in (["run", "unsealed"], ["run", "faults"], ["run", "former"], ["run", "claimed"]):
         return value is None or value == {}
     if names[-1] in ("expires_at", "retry_after_s"):
         return value is None or type(value) in (int, float)
@@ -559,7 +559,7 @@ def test_a_key_that_is_missing_is_named(name: str) -> None:
             held = [key for key in path[:-1] if isinstance(key, str)]
             data = {
                 "max_same_tool_calls", "tool_counts", "requests", "observations", "facts", "call_ids", "raise_to", "unsealed", "tried",
-                "trace", "claimed", "faults",
+                "trace", "claimed", "faults", "former",
             }  # fmt: skip
             assert (PLAIN | data) & set(held), path
 

@@ -85,7 +85,7 @@ ONE = call(id="c")
 
 def note(fn: Any = lambda key, note: 1, **rule: Any) -> Any:
     """A tool that takes a note beside its secret, which is measured too."""
-    declared = {name: rule.pop(name) for name in ("effect", "cache_ttl_s", "negative_ttl_s") if name in rule}
+    declared = {name: rule.pop(name) for name in ("approval", "effect", "cache_ttl_s", "negative_ttl_s") if name in rule}
     rule = rule or {"pattern": "^pays with [a-z]"}
     return pay(fn, args={"key": ARGS["key"], "note": {"type": "str", **rule}}, **declared)
 
@@ -124,6 +124,27 @@ PATHS: dict[str, Callable[[], Any]] = {
     ),
     "a failure that repeats the secret deep": lambda: settled(
         agent(*[noted([CANARY])] * 2, tool=note(fails, type="any", effect="pure", negative_ttl_s=9))
+    ),
+    "edited arguments that repeat what was edited": lambda: settled(
+        agent(noted(f"pays with {CANARY}"), tool=note(fails, approval=True)),
+        decides("approve", {"key": "other", "note": f"pays with {CANARY}"}),
+    ),
+    "edited arguments at fault that repeat what was edited": lambda: settled(
+        agent(noted(f"pays with {CANARY}"), tool=note(approval=True)),
+        decides("approve", {"key": "other", "note": f"takes {CANARY}"}),
+    ),
+    "repaired arguments that repeat what was repaired": lambda: settled(
+        agent(
+            *[ToolCall("pay", {"key": CANARY * 4, "note": f"pays with {CANARY * 4}"})] * 2,
+            tool=note(fails, effect="pure", negative_ttl_s=9),
+            repairs={"args:length:key": lambda tool, args: (tool, {**args, "key": "other"})},
+        )
+    ),
+    "another tool that a repair gives the secret to": lambda: settled(
+        agent(
+            noted(f"pays with {CANARY}"), tool=note(fails),
+            repairs={"raised:ValueError": lambda tool, args: ("look", {"n": args["note"]})},
+        )
     ),
     "a summary that calls a tool": lambda: settled(
         agent(

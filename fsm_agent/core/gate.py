@@ -16,7 +16,7 @@ from fsm_agent.core.exact import exact_args
 from fsm_agent.core.keys import call_key, key_args, loop_key
 from fsm_agent.core.limits import Limits
 from fsm_agent.core.plain import cut
-from fsm_agent.core.redact import MARK, key_form, noted_fault, redacted
+from fsm_agent.core.redact import MARK, former_secrets, key_form, marked, noted_fault, redacted
 from fsm_agent.core.run import Call, ClosedGuard, Run, deadline_after, reserve_of
 from fsm_agent.core.tools import Tool
 from fsm_agent.core.values import Fault, Policy, ResultClass, StopReason
@@ -159,10 +159,10 @@ def call_fault(tool: Tool, args: Any) -> str:
     return tool.args.first_fault(args) if tool.args is not None else "" if isinstance(args, Mapping) else "type:args"
 
 
-def same_key(run: Run, tool: Tool | None, args: Any) -> str:
+def same_key(run: Run, tool: Tool | None, args: Any, call: Call | None = None) -> str:
     """The key that repetitions of a call are counted by."""
     name = tool.name if tool is not None else ""
-    return loop_key(name, _same_args(run, tool, args))
+    return loop_key(name, _same_args(run, tool, args, call))
 
 
 def _menu(run: Run, box: Toolbox, allowed: Collection[str] | None, policy: Policy) -> str:
@@ -190,6 +190,8 @@ def _hidden(fault: Fault, tool: Tool, args: Any) -> Fault:
 
 def refuse(run: Run, call: Call, error: str, detail: str = "") -> None:
     """Settle a call without running it; `error` is its stable word. One that is skipped was not tried."""
+    if run.former is not None:
+        detail = marked(detail, former_secrets(run, call))
     call.ok, call.error, call.detail = False, error, detail
     if not error.startswith("skipped:"):
         run.tried.append((call.tool, call.args))
@@ -213,7 +215,7 @@ def _watches(limits: Limits, policy: Policy) -> bool:
 def _repeats(run: Run, call: Call, tool: Tool | None, policy: Policy) -> bool:
     """Count one request of the call's key; true when the policy does not let it run again."""
     most, window = run.limits.max_same_call, run.limits.dedup_window
-    call.key = loop_key(call.tool, _same_args(run, tool, call.args))
+    call.key = loop_key(call.tool, _same_args(run, tool, call.args, call))
     before = run.requests.get(call.key, 0)
     run.requests[call.key] = before + 1
     if tool is not None and tool.polling:
@@ -237,7 +239,7 @@ def count_edited(run: Run, call: Call, tool: Tool | None, policy: Policy) -> boo
 
     The decider's own request stays counted; what a person left the same call is no request more.
     """
-    before, key = call.key, same_key(run, tool, call.args)
+    before, key = call.key, same_key(run, tool, call.args, call)
     if not _watches(run.limits, policy) or key == before:
         call.key = key
         return False
@@ -250,14 +252,15 @@ def count_edited(run: Run, call: Call, tool: Tool | None, policy: Policy) -> boo
     return repeats
 
 
-def _same_args(run: Run, tool: Tool | None, args: Any) -> object:
+def _same_args(run: Run, tool: Tool | None, args: Any, call: Call | None = None) -> object:
     """The arguments that make two calls the same: defaults filled in, or those that the contract names as identity."""
     if tool is None:
         return args
     if tool.args is not None and isinstance(args, Mapping):
         args = tool.args.with_defaults(args)
-    if tool.secret:
-        args = key_form(args, tool.secret, run.id)
+    former = () if run.former is None or call is None else former_secrets(run, call)
+    if tool.secret or former:
+        args = key_form(args, tool.secret, run.id, former)
     return key_args(args, tool.identity)
 
 
@@ -299,7 +302,7 @@ def share(run: Run, box: Toolbox) -> None:
             continue
         if tool.polling or tool.cache_ttl_s == 0:
             continue
-        key = call_key(call.tool, _same_args(run, tool, call.args), True)
+        key = call_key(call.tool, _same_args(run, tool, call.args, call), True)
         leader = leaders.setdefault(key, call.id) if key else call.id
         call.leader = "" if leader == call.id else leader
 

@@ -32,7 +32,7 @@ from fsm_agent.core.exact import exact_args
 from fsm_agent.core.gate import Toolbox, call_fault, count_edited, fault_list, refuse, share
 from fsm_agent.core.keys import call_key
 from fsm_agent.core.plain import short, storable
-from fsm_agent.core.redact import MARK, noted_fault, redacted
+from fsm_agent.core.redact import MARK, keep_former, noted_fault, redacted
 from fsm_agent.core.run import Call, Run
 from fsm_agent.core.tools import Tool
 from fsm_agent.core.values import Policy, StopReason
@@ -139,6 +139,8 @@ def _edit(run: Run, tool: Tool | None, policy: Policy, call: Call, args: Any) ->
     before, after = decoded(call.args), decoded(exact_args(args))
     if tool is not None and tool.secret and isinstance(before, Mapping) and isinstance(after, Mapping):
         after = {name: before[name] if value == MARK and name in tool.secret and name in before else value for name, value in after.items()}
+    if call.secret:
+        keep_former(run, call)
     call.edited, call.args = storable(before), after
     if tool is None:
         return after

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import attrs
 
 from fsm_agent.core.decoding import decoded
-from fsm_agent.core.events import Approved, Decided, Judged
+from fsm_agent.core.events import Approved, CallEvent, Decided, Judged, Raised, Returned
 from fsm_agent.core.exact import exact_args
 from fsm_agent.core.exact import word as exact_word
 from fsm_agent.core.keys import call_key
@@ -128,19 +128,19 @@ def is_sealed(value: Any) -> bool:
     return type(value) is str and _SEAL.fullmatch(value) is not None
 
 
-def key_form(args: Any, secret: Collection[str], run_id: str) -> Any:
+def key_form(args: Any, secret: Collection[str], run_id: str, former: Collection[str] = ()) -> Any:
     """The arguments as a repetition is told by: seals in place of secrets.
 
     Of arguments that are no mapping nobody can say which part is the secret one, so they are sealed as a whole.
     """
-    return sealed(args, secret, run_id) if isinstance(args, Mapping) else _seal(args, run_id)
+    return sealed(args, secret, run_id, former) if isinstance(args, Mapping) else _seal(args, run_id)
 
 
-def memory_form(args: Any, secret: Collection[str]) -> Any:
+def memory_form(args: Any, secret: Collection[str], former: Collection[str] = ()) -> Any:
     """The arguments as a result is remembered by, where others may look: digests in place of secrets, too long to coincide."""
     if not isinstance(args, Mapping):
         return args
-    texts = secret_texts(args, secret)
+    texts = [*secret_texts(args, secret), *former]
     hidden = {name for name, value in args.items() if name in secret or _repeats(value, texts)}
     # An object that only its identity tells apart stays what it is, so that no result is remembered by it.
     known = {name for name in hidden if call_key("", (args[name],), True)}
@@ -156,16 +156,17 @@ def told_words(call: ToolCall, secret: Collection[str]) -> ToolCall:
     return attrs.evolve(call, **{name: redacted(word, secret, args) if readable else MARK for name, word in words.items()})
 
 
-def sealed(args: Any, secret: Collection[str], run_id: str) -> Any:
+def sealed(args: Any, secret: Collection[str], run_id: str, former: Collection[str] = ()) -> Any:
     """The arguments with a seal in place of each secret one; what repeats a secret under another name is marked, or sealed too.
 
-    Arguments that are no mapping are sealed as a whole.
+    So is what repeats one of the `former` texts, of secrets that others have taken the place of. Arguments that are no mapping are
+    sealed as a whole.
     """
-    if not secret or args is None:
+    if not (secret or former) or args is None:
         return args
     if not isinstance(args, Mapping):
         return _seal(args, run_id)
-    texts = secret_texts(args, secret)
+    texts = [*secret_texts(args, secret), *former]
     return {
         name: _seal(value, run_id) if name in secret else _without_repeats(value, texts, run_id) for name, value in args.items()
     }
@@ -200,8 +201,9 @@ def seal_call(run: Run, call: Call) -> None:
     A repair that was due is given up with them: it would change the arguments, and only a seal of those is left.
     """
     seal_tries(run, call)
-    call.args = sealed(call.args, call.secret, run.id)
-    call.edited = sealed(call.edited, call.secret, run.id)
+    former = former_secrets(run, call)
+    call.args = sealed(call.args, call.secret, run.id, former)
+    call.edited = sealed(call.edited, call.secret, run.id, former)
     call.repair = None
     if call.parent:
         # What a program called stands in no decision.
@@ -217,8 +219,21 @@ def seal_tries(run: Run, call: Call) -> None:
     tried: list[tuple[str, Any]] = []
     for tool, args in run.tried:
         ours = tool == call.tool and call_key(tool, args) in keys
-        tried.append((tool, sealed(args, call.secret, run.id) if ours else args))
+        tried.append((tool, sealed(args, call.secret, run.id, former_secrets(run, call)) if ours else args))
     run.tried = tried
+
+
+def former_secrets(run: Run, call: Call) -> Collection[str]:
+    """In which texts the secrets may be told that an open call had before it was changed."""
+    return () if run.former is None else run.former.get(call.id, ())
+
+
+def keep_former(run: Run, call: Call) -> None:
+    """Keep in mind the secrets of an open call that is going to be changed: other arguments may repeat them still."""
+    if texts := secret_texts(call.args, call.secret):
+        if run.former is None:
+            run.former = {}
+        run.former[call.id] = sorted({*former_secrets(run, call), *texts})
 
 
 def noted_fault(run: Run, call: Call, fault: str) -> str:
@@ -233,16 +248,30 @@ def noted_fault(run: Run, call: Call, fault: str) -> str:
     return fault
 
 
+def marked_event(run: Run, call: Call, tool: Tool, event: CallEvent) -> Collection[str]:
+    """Take the secrets of a call out of what the host says of it, before it is journaled; in which texts they may be told.
+
+    What a body returns is not the call's secret.
+    """
+    texts = [*secret_texts(call.args, tool.secret), *former_secrets(run, call)]
+    if isinstance(event, Raised):
+        event.message = marked(event.message, texts)
+    if isinstance(event, Raised | Returned) and event.verdict is not None:
+        event.verdict = attrs.evolve(event.verdict, reason=marked(event.verdict.reason, texts))
+    return texts
+
+
 def seal_journal(run: Run) -> None:
     """Seal the secrets of the calls that were just folded in the decision and the verdict that asked for them."""
     seals, run.unsealed = run.unsealed or {}, None
+    former, run.former = run.former or {}, {name: texts for name, texts in (run.former or {}).items() if name not in seals} or None
     for _, event in run.journal:
         if isinstance(event, Approved) and event.edited and event.call_id in seals:
-            event.args = sealed(decoded(event.args), seals[event.call_id], run.id)
+            event.args = sealed(decoded(event.args), seals[event.call_id], run.id, former.get(event.call_id, ()))
     settled = [call for call in (*run.calls, *run.open_calls) if not call.parent]
     for call_id in [call.id for call in settled if call.by_verifier and call.id in seals]:
         verdict = next(event for _, event in reversed(run.journal) if isinstance(event, Judged) and event.judgement.next_action)
-        action = _sealed_call(verdict.judgement.next_action, seals.pop(call_id), run.id)
+        action = _sealed_call(verdict.judgement.next_action, seals.pop(call_id), run.id, former.get(call_id, ()))
         verdict.judgement = run.judgement = attrs.evolve(verdict.judgement, next_action=action)
     if seals:
         calls = [call for call in settled if not call.by_verifier]
@@ -256,7 +285,7 @@ def seal_journal(run: Run) -> None:
             if seal is not None and decision.kept is not None and _names_secret(decision.kept, seal, call.args):
                 # Nothing of it may be changed, so what its provider would have back is given up as a whole.
                 decision = attrs.evolve(decision, kept=None)
-            sealing.append(_sealed_call(call, seal, run.id))
+            sealing.append(_sealed_call(call, seal, run.id, former.get(call_id, ())))
         decided.decision = attrs.evolve(decision, calls=tuple(sealing))
 
 
@@ -286,5 +315,5 @@ def guarded_verdict(box: Lookup, judgement: Judgement) -> Judgement:
     return attrs.evolve(judgement, reason=reason, next_action=told_words(action, tool.secret))
 
 
-def _sealed_call(call: Any, secret: list[str] | None, run_id: str) -> Any:
-    return call if secret is None else attrs.evolve(call, args=sealed(decoded(call.args), secret, run_id))
+def _sealed_call(call: Any, secret: list[str] | None, run_id: str, former: Collection[str]) -> Any:
+    return call if secret is None else attrs.evolve(call, args=sealed(decoded(call.args), secret, run_id, former))

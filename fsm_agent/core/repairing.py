@@ -8,7 +8,7 @@ from fsm_agent.core.errors import PASSES
 from fsm_agent.core.exact import exact_args, word
 from fsm_agent.core.gate import Toolbox
 from fsm_agent.core.keys import call_key
-from fsm_agent.core.redact import seal_tries
+from fsm_agent.core.redact import keep_former, seal_tries
 from fsm_agent.core.run import Call, Run
 from fsm_agent.core.short_text import opaque_text, said_by
 from fsm_agent.core.storable import own_args
@@ -108,6 +108,7 @@ def apply_repairs(run: Run) -> bool:
             continue
         if call.secret:
             seal_tries(run, call)
+            keep_former(run, call)
         name, call.tool, call.args = call.repair
         call.tried_repairs += (name,)
         run.fixes.append(name)

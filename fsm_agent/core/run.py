@@ -191,6 +191,7 @@ class Run(Later):
     claimed: dict[str, list[float]] | None = None
     unsealed: dict[str, list[str]] | None = None
     faults: dict[str, list[str]] | None = None
+    former: dict[str, list[str]] | None = None
     call_ids: dict[str, bool] = attrs.field(factory=dict)
     tried: list[tuple[str, Any]] = attrs.field(factory=list)
     errors: list[str] = attrs.field(factory=list)

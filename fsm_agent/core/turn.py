@@ -8,13 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol
 
-import attrs
-
 from fsm_agent.core.events import CallEvent, CircuitOpen, Gone, Lost, Raised, Returned, Reused, Skipped
 from fsm_agent.core.gate import Toolbox, fault_text, learn_secrets
 from fsm_agent.core.keys import leaves, observation_key
 from fsm_agent.core.plain import storable
-from fsm_agent.core.redact import redacted, seal_call
+from fsm_agent.core.redact import marked, marked_event, seal_call
 from fsm_agent.core.results import (
     LONGEST_S,
     Reading,
@@ -139,8 +137,7 @@ def settle(run: Run, box: Toolbox, event: CallEvent, explain: bool = True) -> Ca
 def _read_body(run: Run, tool: Tool | None, call: Call, event: CallEvent, explain: bool) -> Reading | None:
     """How the outcome of a body is to be read; None where the call is tried again."""
     ran = True
-    if tool is not None and tool.secret:
-        _keep_secrets(tool, call, event)
+    texts = marked_event(run, call, tool, event) if tool is not None and (tool.secret or run.former is not None) else ()
     if type(event) is Returned:
         if tool is None:
             event.value, event.fault = storable(event.value), event.fault or ""
@@ -160,8 +157,8 @@ def _read_body(run: Run, tool: Tool | None, call: Call, event: CallEvent, explai
         run.body_runs += 1
         call.body_runs += 1
     if tool is not None:
-        if tool.secret and reading.detail:
-            reading.detail = redacted(reading.detail, tool.secret, call.args)
+        if texts and reading.detail:
+            reading.detail = marked(reading.detail, texts)
         kind = reading.result_class
         if (kind is RETRYABLE or kind is RATE_LIMITED) and tool.where == "host":
             # A body that could not begin is a try as well, or one that never can would be tried for ever.
@@ -169,14 +166,6 @@ def _read_body(run: Run, tool: Tool | None, call: Call, event: CallEvent, explai
             if _waits(run, tool, call, reading, made):
                 return None
     return reading
-
-
-def _keep_secrets(tool: Tool, call: Call, event: CallEvent) -> None:
-    """Redact what the host says about a call before it is journaled; what a body returns is not the call's secret."""
-    if isinstance(event, Raised):
-        event.message = redacted(event.message, tool.secret, call.args)
-    if isinstance(event, Raised | Returned) and event.verdict is not None:
-        event.verdict = attrs.evolve(event.verdict, reason=redacted(event.verdict.reason, tool.secret, call.args))
 
 
 def _lost(run: Run, tool: Tool | None, call: Call) -> Reading | None:

@@ -5,7 +5,7 @@ The same steps serve threads and tasks: `before` and `after` do no waiting, and 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from threading import Lock
 from typing import Any
 
@@ -16,7 +16,7 @@ from fsm_agent.core.events import CallEvent, CircuitOpen, Raised, Returned, Reus
 from fsm_agent.core.exact import exact_verdict
 from fsm_agent.core.keys import call_key, key_args
 from fsm_agent.core.plain import plain_copy
-from fsm_agent.core.redact import memory_form, redacted
+from fsm_agent.core.redact import former_secrets, memory_form, redacted
 from fsm_agent.core.run import Call, Run
 from fsm_agent.core.tools import Outcome, Tool
 from fsm_agent.core.values import OK, PURE, Verdict
@@ -64,7 +64,7 @@ def before(host: Host, run: Run, call: Call, tool: Tool) -> Performance:
     """Consult memory and breaker; the performance has its event already when one of them answers for the body."""
     performance = Performance(call, tool)
     memory = host.memory
-    if memory is not None and (key := _memory_key(host, tool, call)):
+    if memory is not None and (key := _memory_key(host, run, tool, call)):
         performance.key = key
         scope = performance.scope = run.scope or run.id
         known = memory.get(key, scope, 0.0 if host.clock is None else host.clock.wall())
@@ -82,7 +82,7 @@ def before(host: Host, run: Run, call: Call, tool: Tool) -> Performance:
 
 def peek(host: Host, run: Run, call: Call, tool: Tool) -> CallEvent | None:
     """What memory or an open circuit says of a call that a person or a client would be asked about, or None; nothing changes."""
-    if host.memory is not None and (key := _memory_key(host, tool, call)):
+    if host.memory is not None and (key := _memory_key(host, run, tool, call)):
         known = host.memory.get(key, run.scope or run.id, _wall(host))
         if known is not None:
             return Reused(call.id, known.value, known.error, known.detail)
@@ -93,7 +93,7 @@ def peek(host: Host, run: Run, call: Call, tool: Tool) -> CallEvent | None:
     return None
 
 
-def _memory_key(host: Host, tool: Tool, call: Call) -> str:
+def _memory_key(host: Host, run: Run, tool: Tool, call: Call) -> str:
     """The key that a result is remembered under, defaults filled in and unicode as it is; empty where it is not remembered."""
     ttl = tool.cache_ttl_s
     if tool.effect is not PURE or ttl == 0:
@@ -103,21 +103,21 @@ def _memory_key(host: Host, tool: Tool, call: Call) -> str:
         return ""
     # Nor is it where an argument is told apart by its identity alone: another object may come to have the same.
     plain = not tool.defaults and tool.identity is None and not tool.secret
-    return call_key(tool.name, call.args, True) if plain else memory_key(tool, call.args)
+    return call_key(tool.name, call.args, True) if plain else memory_key(tool, call.args, former_secrets(run, call))
 
 
-def memory_key(tool: Tool, args: Any) -> str:
+def memory_key(tool: Tool, args: Any, former: Collection[str] = ()) -> str:
     """The key by which a tool's result is remembered; empty where an argument is told apart by its identity alone."""
     plain = not tool.defaults and tool.identity is None and not tool.secret
-    return call_key(tool.name, args if plain else telling(tool, args), True)
+    return call_key(tool.name, args if plain else telling(tool, args, former), True)
 
 
-def telling(tool: Tool, args: Any) -> Any:
+def telling(tool: Tool, args: Any, former: Collection[str] = ()) -> Any:
     """The arguments that tell two calls of a tool apart: those that its contract names, with defaults, and no secret in clear."""
     if tool.defaults and tool.args is not None and issubclass(type(args), Mapping):
         args = tool.args.with_defaults(args)
     form = key_args(args, tool.identity)
-    return memory_form(form, tool.secret) if tool.secret else form
+    return memory_form(form, tool.secret, former) if tool.secret else form
 
 
 def arguments(tool: Tool, call: Call, run: Run, left_s: float | None, context: Any) -> dict[str, Any]:
@@ -202,7 +202,7 @@ def after(host: Host, run: Run, performance: Performance) -> None:
 
 def delivery(host: Host, run: Run, call: Call, tool: Tool, event: CallEvent) -> Performance:
     """What a client answered, for `after`, like the result of any body; made before the run is told, while its arguments are open."""
-    key = "" if host.memory is None else _memory_key(host, tool, call)
+    key = "" if host.memory is None else _memory_key(host, run, tool, call)
     return Performance(call, tool, key=key, scope=run.scope or run.id, event=event)
 
 
