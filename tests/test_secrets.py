@@ -338,3 +338,20 @@ def test_what_a_client_answers_for_a_secret_is_remembered_for_that_secret_alone(
     assert [one.call_id for one in made.pending(run)] == ["c"]
     assert [(one.id, one.value, one.reused) for one in run.calls] == [("a", {"paid": 1}, False), ("b", {"paid": 1}, True)]
     assert CANARY not in repr(vars_of(made.driver.host.memory))
+
+
+NONE_LEFT = {"max_same_tool_calls": {"pay": 0}, "max_tool_calls": 1, "max_steps": 3}
+
+
+@pytest.mark.parametrize("limits", [Limits(), *(Limits(**{name: most}) for name, most in NONE_LEFT.items())])
+@pytest.mark.parametrize("given", ["x", 7])
+def test_a_call_that_a_repair_gives_to_a_tool_with_secrets_replays_alike(limits: Limits, given: Any) -> None:
+    look = make_tool(fails, name="look", args={"key": {"type": "str", "max_len": 3}})
+    repairs = {error: lambda tool, args: ("pay", {"key": args["key"]}) for error in ("raised:ValueError", "args:type:key")}
+    made = Agent([pay(), look], turns(ToolCall("look", {"key": given}), "done"), repairs=repairs, limits=limits)
+    run = made.start("go")
+    made.drive(run)
+
+    assert run.calls[0].tool == "pay"
+    assert made.replay(run) == run
+    assert made.load(made.save(run)) == run

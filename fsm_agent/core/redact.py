@@ -35,6 +35,8 @@ MARK = "[redacted]"
 _SEAL = re.compile(r"\[redacted [0-9a-f]{8}\]")
 _SHORTEST = 3
 _MOST_PARTS = 10_000
+# Noted before the faults of a call that had no secrets at first.
+_LATE = "late"
 
 
 def redacted(text: str, secret: Collection[str], args: Any) -> str:
@@ -205,8 +207,8 @@ def seal_call(run: Run, call: Call) -> None:
     call.args = sealed(call.args, call.secret, run.id, former)
     call.edited = sealed(call.edited, call.secret, run.id, former)
     call.repair = None
-    if call.parent:
-        # What a program called stands in no decision.
+    if call.parent or _came_late(run, call):
+        # What a program called stands in no decision, and what was asked for of another tool was no secret.
         return
     if run.unsealed is None:
         run.unsealed = {}
@@ -240,12 +242,17 @@ def noted_fault(run: Run, call: Call, fault: str) -> str:
     """The fault of the arguments of a call with secrets, noted in the run: what was sealed cannot be measured in a replay again."""
     if run.faults is None:
         run.faults = {}
-    noted = run.faults.setdefault(call.id, [])
+    noted = run.faults.setdefault(call.id, [_LATE] if call.tried_repairs else [])
     if run.replaying is not None:
-        before = (run.replaying.faults or {}).get(call.id, ())
-        fault = before[len(noted)] if len(noted) < len(before) else fault
+        known = (run.replaying.faults or {}).get(call.id, ())
+        fault = known[len(noted)] if len(noted) < len(known) else fault
     noted.append(fault)
     return fault
+
+
+def _came_late(run: Run, call: Call) -> bool:
+    """Whether a repair gave the call to a tool that takes secrets: what was asked for before that was none."""
+    return bool(call.tried_repairs) and (run.faults or {}).get(call.id, [_LATE])[0] == _LATE
 
 
 def marked_event(run: Run, call: Call, tool: Tool, event: CallEvent) -> Collection[str]:
