@@ -98,8 +98,7 @@ class Driver:
         if self.decide is None:
             raise RunError(_BY_HAND)
         clock, caller, answerer = self.host.clock, self._caller, self._answerer
-        setup, tell = self.engine.setup, self.engine.tell
-        asks = setup.asks
+        ask, tell = self.engine.ask, self.engine.tell
         take(run)
         # Where no time runs out, whoever decides is asked here, function or model.
         decides_here = watch is None and run.limits.deadline_s is None
@@ -112,10 +111,7 @@ class Driver:
                 self._recover(run)
             if watch is not None:
                 watch.happened(run)
-            # As `Engine.ask` says what is needed, without a call in between.
-            while run.stop is None or run.closing:
-                if (effect := asks[run.state](setup, run)) is None:
-                    break
+            while (effect := ask(run)) is not None:
                 if interrupt.asked:
                     raise Interrupted
                 kind = type(effect)
