@@ -15,7 +15,7 @@ from fsm_agent.core.limits import Limits
 from fsm_agent.core.run import Run
 from fsm_agent.core.saving import save
 from fsm_agent.core.setup import Setup
-from fsm_agent.core.tools import Retry, Tool, Toolset
+from fsm_agent.core.tools import BreakerPolicy, Retry, Tool, Toolset
 from fsm_agent.core.values import ResultClass, ToolCall, Verdict
 from fsm_agent.core.work import WORK
 from fsm_agent.host.breaker import Breakers
@@ -81,13 +81,14 @@ def judged(outcome: Any) -> Verdict | None:
 
 # Without a clock these waits are real.
 SOON = Retry(backoff_s=0.001)
+NEVER_OPEN = BreakerPolicy(failures=1000)
 
 
-def tools() -> list[Tool]:
+def tools(breaker: BreakerPolicy = NEVER_OPEN) -> list[Tool]:
     return [
-        Tool(name="look", fn=looked, effect="pure", cache_ttl_s=60.0, retry=Retry(attempts=2, backoff_s=0.001)),
+        Tool(name="look", fn=looked, effect="pure", cache_ttl_s=60.0, breaker=breaker, retry=Retry(attempts=2, backoff_s=0.001)),
         Tool(name="wait", fn=awaited, effect="pure", negative_ttl_s=60.0, breaker=None, retry=SOON),
-        Tool(name="write", fn=looked, effect="at_most_once", retry=SOON),
+        Tool(name="write", fn=looked, effect="at_most_once", breaker=breaker, retry=SOON),
         Tool(name="own", fn=lambda n: [n], effect="idempotent", exclusive=True, classify=judged, retry=SOON),
         Tool(name="built", fn=lambda n: n, effect="pure", build=refused),
         Tool(name="told", fn=told, effect="pure", context_parameter="ctx", retry=SOON),
@@ -102,7 +103,9 @@ def driven(plan: list[tuple[str, int]], *, long: bool, tasks: bool, watched: boo
 
     clock = ScriptedClock() if clocked else None
     limits = Limits(deadline_s=None, max_same_call=3, max_same_observation=None, max_stale_turns=None)
-    engine = Engine(Setup(table=AGENT, box=Toolset(tools()), work=WORK, limits=limits))
+    # In real time no two runs are told the same of an open circuit.
+    box = Toolset(tools(BreakerPolicy() if clocked else NEVER_OPEN))
+    engine = Engine(Setup(table=AGENT, box=box, work=WORK, limits=limits))
     host = Host(clock=clock, memory=TtlMemory(), breakers=Breakers())
     driver = Driver(engine=engine, decide=decide, host=host)
     if long:
