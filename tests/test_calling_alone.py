@@ -89,10 +89,10 @@ def tools(breaker: BreakerPolicy = NEVER_OPEN) -> list[Tool]:
         Tool(name="look", fn=looked, effect="pure", cache_ttl_s=60.0, breaker=breaker, retry=Retry(attempts=2, backoff_s=0.001)),
         Tool(name="wait", fn=awaited, effect="pure", negative_ttl_s=60.0, breaker=None, retry=SOON),
         Tool(name="write", fn=looked, effect="at_most_once", breaker=breaker, retry=SOON),
-        Tool(name="own", fn=lambda n: [n], effect="idempotent", exclusive=True, classify=judged, retry=SOON),
-        Tool(name="built", fn=lambda n: n, effect="pure", build=refused),
-        Tool(name="told", fn=told, effect="pure", context_parameter="ctx", retry=SOON),
-        Tool(name="odd", fn=lambda: 1, effect="pure"),
+        Tool(name="own", fn=lambda n: [n], effect="idempotent", exclusive=True, classify=judged, breaker=breaker, retry=SOON),
+        Tool(name="built", fn=lambda n: n, effect="pure", build=refused, breaker=breaker),
+        Tool(name="told", fn=told, effect="pure", context_parameter="ctx", breaker=breaker, retry=SOON),
+        Tool(name="odd", fn=lambda: 1, effect="pure", breaker=breaker),
     ]
 
 
