@@ -202,6 +202,16 @@ def test_all_of_asks_in_order_until_one_is_closed(truths: tuple[bool, ...]) -> N
     assert asked == list(range(first))
 
 
+@pytest.mark.parametrize("turns", [0, 3])
+def test_all_of_asks_nothing_behind_a_limit_that_is_used_up(turns: int) -> None:
+    asked: list[int] = []
+    behind = Opaque("behind", lambda run: asked.append(run.turns) is None)
+    run = a_run(Limits(max_turns=3), turns=turns)
+
+    assert AllOf("all", (guards.turns_left, behind))(run) is (turns < 3)
+    assert asked == [turns] * (turns < 3)
+
+
 def test_the_limits_are_asked_in_the_order_that_says_most_about_the_run() -> None:
     assert [guard.name for guard in within_limits.guards] == ORDER
     assert within_limits.name == "within_limits"

@@ -91,7 +91,6 @@ BAD: dict[str, list[Any]] = {
     "amount": [*NEVER, {}, HUGE],
     "per tool": [*NEVER, 3.0, *({"a": bad} for bad in NEVER), {"a": 3.0}, {"a": {}}, {"a": 1, "b": -1}],
 }
-BAD_CASES = [(name, at) for name, (kind, _, _) in FIELDS.items() for at in range(len(BAD[kind]))]
 
 
 def good(name: str) -> list[Any]:
@@ -122,16 +121,17 @@ def test_a_field_takes_every_good_value_and_keeps_it(name: str) -> None:
         assert figures(Limits(**{name: value})) == {**DEFAULTS, name: value}
 
 
-@pytest.mark.parametrize(("name", "at"), BAD_CASES)
-def test_a_field_refuses_a_bad_value_and_says_what_would_do(name: str, at: int) -> None:
+@pytest.mark.parametrize("name", FIELDS)
+def test_a_field_refuses_a_bad_value_and_says_what_would_do(name: str) -> None:
     kind = FIELDS[name][0]
-    with pytest.raises(LimitsError) as refused:
-        Limits(**{name: BAD[kind][at]})
-    said = str(refused.value)
-    assert f"Limits.{name} is " in said
-    assert {"whole": "whole number from ", "amount": "finite number from 0", "per tool": "whole number from 0"}[kind] in said
-    assert "None" in said
-    assert len(said) < 250
+    for bad in BAD[kind]:
+        with pytest.raises(LimitsError) as refused:
+            Limits(**{name: bad})
+        said = str(refused.value)
+        assert f"Limits.{name} is " in said
+        assert {"whole": "whole number from ", "amount": "finite number from 0", "per tool": "whole number from 0"}[kind] in said
+        assert "None" in said
+        assert len(said) < 250
 
 
 @pytest.mark.parametrize("name", [name for name, (kind, _, _) in FIELDS.items() if kind == "whole"])
@@ -296,10 +296,11 @@ def test_what_is_asked_of_a_run_may_be_changed_either_way(name: str) -> None:
             assert getattr(Limits(**{name: before}).raised({name: after}), name) == after
 
 
-@pytest.mark.parametrize(("name", "at"), BAD_CASES)
-def test_raising_to_a_bad_value_is_refused(name: str, at: int) -> None:
-    with pytest.raises(LimitsError, match=name):
-        Limits().raised({name: BAD[FIELDS[name][0]][at]})
+@pytest.mark.parametrize("name", FIELDS)
+def test_raising_to_a_bad_value_is_refused(name: str) -> None:
+    for bad in BAD[FIELDS[name][0]]:
+        with pytest.raises(LimitsError, match=name):
+            Limits().raised({name: bad})
 
 
 UNKNOWN: list[Any] = ["max_stpes", "", "off", "work_until_s", "\ud800", 3, None, HUGE, ("max_steps",)]
