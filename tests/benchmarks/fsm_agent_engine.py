@@ -108,7 +108,7 @@ def build_loop(log=False):
 
     def decide(ask):
         turns = ask.run.turns
-        return ToolCall("work", {"n": turns}) if turns < ask.run.request else "done"
+        return ToolCall("work", {"n": turns}) if turns < int(ask.run.request) else "done"
 
     tool = Tool(name="work", fn=work, effect="pure", breaker=None)
     return Driver(
@@ -122,6 +122,6 @@ def loop(driver, n):
     limits = Limits(
         max_steps=n + 10, max_turns=n + 10, max_tool_calls=n, max_same_tool_calls=n, max_same_observation=n, deadline_s=None
     )
-    run = driver.engine.start(n, limits=limits)
+    run = driver.engine.start(str(n), limits=limits)
     driver.drive(run)
     return run.tool_calls

@@ -66,14 +66,14 @@ def lab_cost():
 
 def step_cost():
     tool = Tool(name="work", fn=lambda n: n, effect="pure", breaker=None)
-    agent = Agent([tool], lambda ask: ToolCall("work", {"n": ask.run.turns}) if ask.run.turns < ask.run.request else "done")
+    agent = Agent([tool], lambda ask: ToolCall("work", {"n": ask.run.turns}) if ask.run.turns < int(ask.run.request) else "done")
 
     def steps(n):
         limits = Limits(
             max_steps=n + 10, max_turns=n + 10, max_tool_calls=n, max_same_tool_calls=n, max_same_observation=n, deadline_s=None
         )
         begun = time.perf_counter()
-        assert agent.run(n, limits=limits).usage["tool_calls"] == n
+        assert agent.run(str(n), limits=limits).usage["tool_calls"] == n
         return (time.perf_counter() - begun) / n
 
     def short():
@@ -113,7 +113,7 @@ def concurrency():
 
     agent = Agent(
         {"body": {"fn": body, "args": {"n": {"type": "int"}}, "effect": "pure"}},
-        lambda ask: "done" if ask.run.calls else ToolCall("body", {"n": ask.run.request}),
+        lambda ask: "done" if ask.run.calls else ToolCall("body", {"n": int(ask.run.request)}),
     )
 
     async def together(one, n):
@@ -123,7 +123,7 @@ def concurrency():
 
     for n in (1_000, 10_000):
         ratio = blocks(
-            lambda n=n: asyncio.run(together(by_hand, n)), lambda n=n: asyncio.run(together(agent.arun, n)), pairs=3
+            lambda n=n: asyncio.run(together(by_hand, n)), lambda n=n: asyncio.run(together(lambda k: agent.arun(str(k)), n)), pairs=3
         )
         print(f"{n:,} whole agent runs at once: {ratio:.2f} times a bare gather of their tool calls")
 
