@@ -198,9 +198,7 @@ class ToolDesk:
 
     def limits(self) -> Limits:
         """The limits of one order, with the attempts in force now; raises LimitsError when they are no whole number."""
-        most = self.max_attempts
-        if most is not None and type(most) is not int:
-            most = self._most_tries()
+        most = self._most_tries()
         known = self._limits.get(most)
         if known is None:
             tries = None if most is None else max(1, most)
@@ -223,9 +221,7 @@ class ToolDesk:
         """
         last = run.calls[-1] if run.calls else None
         ok = last is not None and bool(last.ok)
-        # What was never kept in a run is not made there to be read.
-        kept = vars(run)
-        errors = kept.get("errors", ())
+        errors = run.errors
         if not errors and not ok:
             errors = [run.note.removeprefix("OrderFault: ") or "stopped"]
         rows: list[Any] = []
@@ -239,7 +235,7 @@ class ToolDesk:
             "answer": text,
             "rows": rows,
             "errors": list(errors),
-            "fixes": list(kept.get("fixes", ())),
+            "fixes": list(run.fixes),
             "attempts": len(run.tried),
             "calls": [
                 {"tool": as_asked(run.request, tool) if tool.startswith("<") else tool, "args": own_args(args)}

@@ -16,8 +16,6 @@ from fsm_agent.core.values import Decision, Judgement, ToolCall, Usage, Verdict
 
 _NO_CALLS: Any = None
 # What is left out is these very objects.
-_NOTHING = ""
-_NONE: tuple[str, ...] = ()
 _MOST_TOLD = 60
 
 
@@ -51,9 +49,7 @@ def seen_exact(decision: Decision) -> int:
 
     Only the commonest decisions are looked at so closely; it is asked at every turn.
     """
-    if type(decision) is not Decision or type(decision.calls) is not tuple:
-        return 0
-    if decision.finish is not _NOTHING and type(decision.finish) is not str:
+    if type(decision) is not Decision or type(decision.calls) is not tuple or type(decision.finish) is not str:
         return 0
     found, text = 1, decision.text
     if text is not None:
@@ -63,13 +59,11 @@ def seen_exact(decision: Decision) -> int:
             found = 2
     if decision.question is not None or decision.usage is not None or decision.kept is not None:
         return 0
-    if decision.citations is not _NONE and (type(decision.citations) is not tuple or decision.citations):
+    if type(decision.citations) is not tuple or decision.citations:
         return 0
     for call in decision.calls:
         if type(call) is not ToolCall or not (type(call.args) is dict or call.args is None or type(call.args) is str):
             return 0
-        if type(call.tool) is str and call.id is call.intent is call.reason is call.changed is _NOTHING:
-            continue
         if not (type(call.tool) is type(call.id) is type(call.intent) is type(call.reason) is type(call.changed) is str):
             return 0
         if call.intent or call.reason or call.changed:

@@ -119,8 +119,7 @@ def admit(
         _close(run, "time_left", "deadline_s", until, run.spent_s, StopReason.DEADLINE)
         refuse(run, call, "skipped:deadline", "the time for calls is used up")
         return
-    watches = limits.max_same_call is not None or limits.dedup_window is not None or policy.duplicates == "first"
-    if watches and _repeats(run, call, tool, policy):
+    if _watches(limits, policy) and _repeats(run, call, tool, policy):
         refuse(run, call, "refused:duplicate", "the same call was made before and is not run again")
         return
     call.admitted = True
@@ -201,8 +200,7 @@ def refuse(run: Run, call: Call, error: str, detail: str = "") -> None:
 
 def _refuse_request(run: Run, call: Call, tool: Tool | None, policy: Policy, error: str, detail: str) -> None:
     # A call that never reached its body is a request of its key too: asking for it again is a repetition.
-    limits = run.limits
-    if limits.max_same_call is not None or limits.dedup_window is not None or policy.duplicates == "first":
+    if _watches(run.limits, policy):
         _repeats(run, call, tool, policy)
     refuse(run, call, error, detail)
 

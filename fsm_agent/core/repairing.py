@@ -30,30 +30,24 @@ def plan_repairs(run: Run, box: Toolbox, repairs: Repairs) -> bool:
         call.repair = None
         if call.result_class is FATAL:
             fatal = True
-        elif call.ok is False and not call.parent:
+        if call.ok is False and not call.parent:
             repair = repairs.get(call.error)
             if repair is not None and repair[0] not in call.tried_repairs:
                 named.append((call, repair))
     if not named or run.closed or fatal:
         return False
     most = run.limits.max_attempts
-    ready = False
+    ready: list[tuple[Call, tuple[str, str, Any]]] = []
+    spent: list[tuple[Call, tuple[str, str, Any]]] = []
     for call, (name, function) in named:
         changed = None if call.body_runs and _only_once(box.get(call.tool)) else _apply(name, function, call, run)
-        if changed is None:
-            continue
-        left = most is None or call.tries < most
-        if left and not ready:
-            # Those that have no attempt left wait for nothing where another call has one.
-            ready, run.attempts = True, 0
-            for other, _ in named:
-                other.repair = None
-        if left or not ready:
-            call.repair = (name, *changed)
-            run.repair_due = True
-            if call.tries > run.attempts:
-                run.attempts = call.tries
-    return ready
+        if changed is not None:
+            (ready if most is None or call.tries < most else spent).append((call, (name, *changed)))
+    for call, planned in ready or spent:
+        call.repair = planned
+        run.attempts = max(run.attempts, call.tries)
+        run.repair_due = True
+    return bool(ready)
 
 
 def _only_once(tool: Tool | None) -> bool:

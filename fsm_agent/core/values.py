@@ -96,11 +96,9 @@ class Fault:
 
     def __str__(self) -> str:
         place = "/".join(map(str, self.path))
-        expected, got = self.expected, self.got
         where = f"{self.reason} at {place}" if place else self.reason
-        if not (expected or got):
-            return where
-        return f"{where} ({f'expected {expected}' if expected else ''}{'; ' if expected and got else ''}{f'got {got}' if got else ''})"
+        told = [f"{word} {what}" for word, what in (("expected", self.expected), ("got", self.got)) if what]
+        return f"{where} ({'; '.join(told)})" if told else where
 
 
 def _result_class(value: ResultClass | str) -> ResultClass:

@@ -47,9 +47,7 @@ class Answerer:
     @decides_in_loop.default
     def _asked_in_loop(self) -> bool:
         # Looked up once, for it is asked at every turn.
-        owner = getattr(self.decide, "__self__", self.decide)
-        beside = bool(getattr(owner, "is_model", False)) and not (getattr(owner, "in_loop", False) or is_async(self.decide))
-        return self.decide is not None and not beside
+        return self.decide is not None and not (_is_blocking(self.decide) and _is_model(self.decide))
 
     def answer(self, run: Run, effect: Effect, interrupt: Interrupt, watch: Watch | None) -> Event:
         """The event of what was answered, in this thread."""
@@ -161,10 +159,9 @@ class Answerer:
     def _beside(self, effect: Effect, seconds: float | None, loop: asyncio.AbstractEventLoop) -> bool:
         """Whether a running event loop asks in a thread; never where its own time is the clock's, which no thread lives in."""
         part, clock = self._part(effect), cast(object, self.host.clock)
-        owner = getattr(part, "__self__", part)
-        if part is None or clock is loop or is_async(part) or getattr(owner, "in_loop", False):
+        if part is None or clock is loop or not _is_blocking(part):
             return False
-        return seconds is not None or bool(getattr(owner, "is_model", False))
+        return seconds is not None or _is_model(part)
 
     def _seconds(self, run: Run, effect: Effect) -> float | None:
         """What is left for this request: the last answer may take the time that is reserved for it."""
@@ -198,6 +195,19 @@ class _Ear:
         self.half = first_half(text)
         if text := text.removesuffix(self.half):
             self.watch.delta(self.run, text)
+
+
+def _owner(part: Any) -> Any:
+    return getattr(part, "__self__", part)
+
+
+def _is_blocking(part: Any) -> bool:
+    """Whether who asks it in an event loop waits for it there; one that says `in_loop` has to be asked there all the same."""
+    return not (is_async(part) or getattr(_owner(part), "in_loop", False))
+
+
+def _is_model(part: Any) -> bool:
+    return bool(getattr(_owner(part), "is_model", False))
 
 
 def _listen(run: Run, effect: Effect, watch: Watch, loop: asyncio.AbstractEventLoop | None = None) -> _Ear | None:

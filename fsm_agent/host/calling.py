@@ -96,12 +96,7 @@ class Caller:
         job = perform.before(self.host, run, effect.calls[0], tool)
         try:
             event = job.event
-            if event is None:
-                try:
-                    job.args = perform.arguments(tool, job.call, run, None, context)
-                except Exception as error:
-                    event = perform.raised(tool, job.call, error, ran=False)
-            if event is None:
+            if event is None and (event := self._unfit(job, run, context)) is None:
                 if tool.exclusive:
                     job.turn = self.turn
                 clock = self.host.clock
