@@ -221,7 +221,9 @@ class ToolDesk:
         """
         last = run.calls[-1] if run.calls else None
         ok = last is not None and bool(last.ok)
-        errors = run.errors
+        # Most orders fail at nothing, and what nothing was noted in is not made for being read.
+        noted = run.__dict__
+        errors = noted.get("errors", ())
         if not errors and not ok:
             errors = [run.note.removeprefix("OrderFault: ") or "stopped"]
         rows: list[Any] = []
@@ -230,17 +232,17 @@ class ToolDesk:
             text = found_text(last.value, rows)
         else:
             text = self.giveup(errors)
+        calls = []
+        for tool, args in run.tried:
+            calls.append({"tool": as_asked(run.request, tool) if tool.startswith("<") else tool, "args": own_args(args)})
         return {
             "ok": ok,
             "answer": text,
             "rows": rows,
             "errors": list(errors),
-            "fixes": list(run.fixes),
-            "attempts": len(run.tried),
-            "calls": [
-                {"tool": as_asked(run.request, tool) if tool.startswith("<") else tool, "args": own_args(args)}
-                for tool, args in run.tried
-            ],
+            "fixes": list(noted.get("fixes", ())),
+            "attempts": len(calls),
+            "calls": calls,
             "tool_runs": run.body_runs,
         }
 

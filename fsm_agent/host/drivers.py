@@ -96,8 +96,7 @@ class Driver:
             raise RunError(f"{self._needs_loop} is a coroutine function; {ONLY_ASYNC}")
         if self.decide is None:
             raise RunError(_BY_HAND)
-        clock, caller, answerer = self.host.clock, self._caller, self._answerer
-        ask, tell = self.engine.ask, self.engine.tell
+        engine, clock, caller, answerer = self.engine, self.host.clock, self._caller, self._answerer
         take(run)
         # Where no time runs out, whoever decides is asked here, function or model.
         decides_here = watch is None and run.limits.deadline_s is None
@@ -110,7 +109,7 @@ class Driver:
                 self._recover(run)
             if watch is not None:
                 watch.happened(run)
-            while (effect := ask(run)) is not None:
+            while (effect := engine.ask(run)) is not None:
                 if interrupt.asked:
                     raise Interrupted
                 kind = type(effect)
@@ -119,7 +118,7 @@ class Driver:
                 if kind is CallTools:
                     caller.call(run, effect, context, origin, interrupt, watch)  # type: ignore[arg-type]
                 elif kind is RunProgram:
-                    tell(run, self._program(run, effect), None if clock is None else clock.now() - origin)  # type: ignore[arg-type]
+                    engine.tell(run, self._program(run, effect), None if clock is None else clock.now() - origin)  # type: ignore[arg-type]
                 elif kind is Check or kind is Pause:
                     if resolve(self._hold(run, effect, context)):
                         if watch is not None:
@@ -136,9 +135,9 @@ class Driver:
                             event = answerer.answer(run, effect, interrupt, watch)
                         now = None if clock is None else clock.now() - origin
                         # A wait that has ended was long enough, whatever the clock says, or there is none.
-                        tell(run, event, max(now or 0.0, effect.until_s) if kind is Wait else now)  # type: ignore[union-attr]
+                        engine.tell(run, event, max(now or 0.0, effect.until_s) if kind is Wait else now)  # type: ignore[union-attr]
                     else:
-                        tell(run, stop, None if clock is None else clock.now() - origin)
+                        engine.tell(run, stop, None if clock is None else clock.now() - origin)
                 if watch is not None:
                     watch.happened(run)
             if phase >= 0 and not run.open_calls:
