@@ -14,8 +14,8 @@ from fsm_agent.core.errors import CannotResume, LimitsError, TableError, WrongEv
 from fsm_agent.core.events import Cancelled, Decided, DecisionFailed, Event, Resumed, Started, Stopped, Waited
 from fsm_agent.core.limits import Limits
 from fsm_agent.core.plain import plain_copy, short
-from fsm_agent.core.redact import seal_journal
 from fsm_agent.core.run import Call, Run, Stop, new_run
+from fsm_agent.core.sealing import seal_journal
 from fsm_agent.core.setup import Setup
 from fsm_agent.core.short_text import said_by
 from fsm_agent.core.stops import note_closed, still_closed, with_all_closed

@@ -16,8 +16,9 @@ from fsm_agent.core.exact import exact_args
 from fsm_agent.core.keys import call_key, key_args, loop_key
 from fsm_agent.core.limits import Limits
 from fsm_agent.core.plain import cut
-from fsm_agent.core.redact import MARK, former_secrets, key_form, marked, noted_fault, redacted
+from fsm_agent.core.redact import MARK, key_form, marked, redacted
 from fsm_agent.core.run import Call, ClosedGuard, Run, deadline_after, reserve_of
+from fsm_agent.core.sealing import former_secrets, noted_fault
 from fsm_agent.core.tools import Tool
 from fsm_agent.core.values import Fault, Policy, ResultClass, StopReason
 

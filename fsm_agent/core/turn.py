@@ -12,7 +12,7 @@ from fsm_agent.core.events import CallEvent, CircuitOpen, Gone, Lost, Raised, Re
 from fsm_agent.core.gate import Toolbox, fault_text, learn_secrets
 from fsm_agent.core.keys import leaves, observation_key
 from fsm_agent.core.plain import storable
-from fsm_agent.core.redact import marked, marked_event, seal_call
+from fsm_agent.core.redact import marked
 from fsm_agent.core.results import (
     LONGEST_S,
     Reading,
@@ -25,6 +25,7 @@ from fsm_agent.core.results import (
     says_nothing,
 )
 from fsm_agent.core.run import Call, ClosedGuard, Run, deadline_after, reserve_of
+from fsm_agent.core.sealing import marked_event, seal_call
 from fsm_agent.core.tools import Tool
 from fsm_agent.core.values import EMPTY, FATAL, OK, RATE_LIMITED, RETRYABLE, EffectClass, ResultClass, StopReason
 

@@ -39,9 +39,9 @@ from fsm_agent.core.holding import ask_held, is_people_event, may_settle, releas
 from fsm_agent.core.normalizing import Normalize
 from fsm_agent.core.programs import is_program, open_program_call, program_step, settle_call, tend_program
 from fsm_agent.core.proposal import accept, open_calls, reject, spend
-from fsm_agent.core.redact import guarded_verdict, guarded_words
 from fsm_agent.core.repairing import apply_repairs, plan_repairs
 from fsm_agent.core.run import Call, Run
+from fsm_agent.core.sealing import guarded_verdict, guarded_words
 from fsm_agent.core.setup import Setup, Work
 from fsm_agent.core.stops import closed_guard
 from fsm_agent.core.turn import fold, next_batch, settle, share_results, waits_until

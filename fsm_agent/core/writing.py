@@ -12,8 +12,8 @@ from fsm_agent.core.exact import exact_decision, exact_usage, word
 from fsm_agent.core.gate import admit_turn
 from fsm_agent.core.plain import storable
 from fsm_agent.core.proposal import FINISHES, accept, ends_run, malformed, spend, take_text
-from fsm_agent.core.redact import guarded_words
 from fsm_agent.core.run import Run
+from fsm_agent.core.sealing import guarded_words
 from fsm_agent.core.setup import Setup
 from fsm_agent.core.turn import fold
 from fsm_agent.core.values import Decision, StopReason

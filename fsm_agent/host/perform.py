@@ -16,8 +16,9 @@ from fsm_agent.core.events import CallEvent, CircuitOpen, Raised, Returned, Reus
 from fsm_agent.core.exact import exact_verdict
 from fsm_agent.core.keys import call_key, key_args
 from fsm_agent.core.plain import plain_copy
-from fsm_agent.core.redact import former_secrets, memory_form, redacted
+from fsm_agent.core.redact import memory_form, redacted
 from fsm_agent.core.run import Call, Run
+from fsm_agent.core.sealing import former_secrets
 from fsm_agent.core.tools import Outcome, Tool
 from fsm_agent.core.values import OK, PURE, Verdict
 from fsm_agent.host.clock import SystemClock
