@@ -13,7 +13,7 @@ from fsm_agent.core.answers import Answer
 from fsm_agent.core.errors import BuildError, RunError
 from fsm_agent.core.strategies import LoopState, combine, max_iterations, until_finish_reason
 from fsm_agent.core.values import StopReason
-from fsm_agent.host.clock import ScriptedClock
+from fsm_agent.host.clock import ScriptedClock, SystemClock
 from fsm_agent.host.hooks import HookCall, HookContext, Hooks, Skip
 from fsm_agent.host.memory import TtlMemory
 
@@ -508,6 +508,38 @@ def test_coroutine_functions_serve_in_a_task() -> None:
 
     assert came == ["i", "b", "a", "c", "i", "b", "a", "c"]
     assert (desk.ran, settled(answer), answer.stop_reason) == ([], ["skipped:hook"] * 2, "strategy")
+
+
+async def never(*about: Any, **args: Any) -> None:
+    """What nobody answers."""
+    await asyncio.Event().wait()
+
+
+@pytest.mark.parametrize(
+    ("more", "why"),
+    [
+        ({"hooks": Hooks(on_iteration=never)}, "on_iteration"),
+        ({"hooks": Hooks(should_continue=never)}, "should_continue"),
+        ({"hooks": Hooks(after_tool_phase=never)}, "after_tool_phase"),
+        ({"strategy": never}, "never"),
+    ],
+)
+def test_one_that_is_never_answered_ends_the_run_with_its_name_when_the_time_is_up(more: dict[str, Any], why: str) -> None:
+    limits = Limits.off(max_turns=20, max_steps=500, deadline_s=0.03)
+    answer = tasks(Desk(reads(1), clock=SystemClock(), limits=limits, **more).agent)
+    assert answer.run is not None and answer.run.stop is not None
+    assert (answer.stop_reason, answer.run.stop.detail.partition(": ")[0]) == ("strategy", f"{why} raised OutOfTime")
+
+
+def test_one_that_is_never_answered_before_a_call_refuses_that_call_and_an_approval_waits_for_a_person() -> None:
+    limits = Limits.off(max_turns=20, max_steps=500, deadline_s=0.03)
+    refused = Desk(reads(1), clock=SystemClock(), limits=limits, hooks=Hooks(before_tool_call=never))
+    answer = tasks(refused.agent)
+    assert (settled(answer), refused.ran) == (["skipped:before_tool_call raised OutOfTime"], [])
+
+    asks = Tool(name="pay", fn=lambda: 1, effect="at_most_once", approval=never)
+    paused = Desk([ToolCall("pay", {})], tools=(asks,), clock=SystemClock(), limits=limits)
+    assert tasks(paused.agent).status == "paused"
 
 
 async def later(*about: Any) -> None:

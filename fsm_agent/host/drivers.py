@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import attrs
@@ -18,7 +19,7 @@ from fsm_agent.core.errors import RunBusy, RunError
 from fsm_agent.core.events import CallEvent, Cancelled, Checked, Decided, Event, Lost, Paused, Stopped
 from fsm_agent.core.holding import CHECK
 from fsm_agent.core.plain import short
-from fsm_agent.core.run import Call, Run
+from fsm_agent.core.run import Call, Run, reserve_of
 from fsm_agent.host import perform
 from fsm_agent.host.answering import Answerer
 from fsm_agent.host.bodies import Left, is_async
@@ -193,12 +194,13 @@ class Driver:
                     event = await asyncio.to_thread(self._program, run, effect)  # type: ignore[arg-type]
                     engine.tell(run, event, None if clock is None else clock.now() - origin)
                 elif kind is Check or kind is Pause:
-                    if await aresolve(self._hold(run, effect, context)):
+                    if await aresolve(self._hold(run, effect, context), partial(self._left, run, origin)):
                         if watch is not None:
                             await _heard(run, watch)
                         break
                 else:
-                    stop = await aresolve(self._between(run, effect, phase, context)) if looks else None
+                    asked = partial(self._left, run, origin)
+                    stop = await aresolve(self._between(run, effect, phase, context), asked) if looks else None
                     phase = -1
                     if stop is None:
                         if not (decides_here and kind is Decide):
@@ -218,7 +220,7 @@ class Driver:
                 if watch is not None:
                     await _heard(run, watch)
             if phase >= 0 and not run.open_calls:
-                await aresolve(self.guide.after_calls(run, run.calls[phase:], context))
+                await aresolve(self.guide.after_calls(run, run.calls[phase:], context), partial(self._left, run, origin))
             if interrupt.asked:
                 raise Interrupted
         except BaseException as error:
@@ -229,6 +231,13 @@ class Driver:
         finally:
             interrupt.over()
             self._over(run, interrupt)
+
+    def _left(self, run: Run, origin: float) -> float | None:
+        """How many seconds a hook may be awaited: what is left of the deadline, and never less than what is kept for the answer."""
+        limits, clock = run.limits, self.host.clock
+        if limits.deadline_s is None or clock is None:
+            return None
+        return max(limits.deadline_s - (clock.now() - origin), reserve_of(run))
 
     def _recover(self, run: Run) -> None:
         """Say of every call that an earlier driver began and left without a result that it is lost."""

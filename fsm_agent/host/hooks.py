@@ -48,7 +48,8 @@ class Hooks:
 
     `on_iteration` comes before each model turn. `before_tool_call` comes once for each admitted call, before memory, person and
     body; it may give a Skip. `after_tool_phase` comes when the calls of a turn have their results. `should_continue` comes
-    between turns; false ends the run (`strategy`). One that raises refuses its call, or ends the run with its name.
+    between turns; false ends the run (`strategy`). One that raises refuses its call, or ends the run with its name; so does a
+    coroutine that has not answered when the deadline is over. A plain function is called where the run is driven, and waited for.
     """
 
     on_iteration: Callable[[HookContext], Any] | None = None

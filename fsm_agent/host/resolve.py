@@ -8,6 +8,7 @@ from collections.abc import Callable, Generator
 from typing import Any, TypeVar
 
 from fsm_agent.host.bodies import awaitable, passes
+from fsm_agent.host.in_time import await_in_time
 
 T = TypeVar("T")
 # It yields what is to be called, is sent what that gave, and is thrown what it raised.
@@ -45,8 +46,11 @@ def resolve(questions: Questions[T]) -> T:
         return value
 
 
-async def aresolve(questions: Questions[T]) -> T:
-    """Ask them one after the other in the running event loop."""
+async def aresolve(questions: Questions[T], left: Callable[[], float | None] | None = None) -> T:
+    """Ask them one after the other in the running event loop; `left` says how many seconds an answer may be awaited (None: any).
+
+    A question whose time is over is thrown OutOfTime, and what it awaited is cancelled.
+    """
     task = asyncio.current_task()
     try:
         question = next(questions)
@@ -54,7 +58,8 @@ async def aresolve(questions: Questions[T]) -> T:
             try:
                 answer = question()
                 if awaitable(answer):
-                    answer = await answer
+                    seconds = None if left is None else left()
+                    answer = await answer if seconds is None else await await_in_time(answer, seconds)
             except BaseException as error:
                 if passes(error, task):
                     raise
