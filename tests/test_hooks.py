@@ -527,7 +527,8 @@ async def never(*about: Any, **args: Any) -> None:
 def test_one_that_is_never_answered_ends_the_run_with_its_name_when_the_time_is_up(more: dict[str, Any], why: str) -> None:
     limits = Limits.off(max_turns=20, max_steps=500, deadline_s=0.03)
     answer = tasks(Desk(reads(1), clock=SystemClock(), limits=limits, **more).agent)
-    assert answer.run is not None and answer.run.stop is not None
+    assert answer.run is not None
+    assert answer.run.stop is not None
     assert (answer.stop_reason, answer.run.stop.detail.partition(": ")[0]) == ("strategy", f"{why} raised OutOfTime")
 
 
