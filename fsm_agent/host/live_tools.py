@@ -18,13 +18,14 @@ _ALL = frozenset({"fn", "args", "returns"})
 
 @attrs.frozen
 class _Made:
-    """A tool with what it was made of."""
+    """A tool with what it was made of.
 
-    entry: Any
-    fn: Any
-    args: Any
-    returns: Any
-    size: int
+    `looks` are the keys of its entry and the identities of what stood under them; `held` is that itself, for an identity says
+    something of what lives alone. `rest` is a copy of what may be edited in its place and is not read anew at each call.
+    """
+
+    looks: tuple[Any, ...]
+    held: list[Any]
     rest: Any
     tool: Tool | None
 
@@ -42,50 +43,28 @@ class LiveTools:
     def __init__(self, entries: Mapping[str, Any]) -> None:
         self._entries = entries
         self._made: dict[str, _Made] = {}
-        # The tools of entries in which nothing but the three commonest keys counts, with the entry and what it held.
-        self._plain: dict[str, tuple[dict[str, Any], Any, Any, Any, Tool | None]] = {}
 
     def get(self, name: Any) -> Tool | None:
         """The tool of that name as its entry stands now, or None; never raises."""
         try:
             if type(name) is not str and (name := _text(name)) is None:
                 return None
-            entry, known = self._entries.get(name), self._plain.get(name)
-            if known is not None:
-                plain, fn, args, returns, tool = known
-                if entry is plain and len(plain) == 3:
-                    try:
-                        if plain["fn"] is fn and plain["args"] is args and plain["returns"] is returns:
-                            return tool
-                    except KeyError:
-                        pass
-            return self._looked_at(name, entry, self._made.get(name))
+            entry: Any = self._entries.get(name)
+            made = self._made.get(name)
+            if made is not None and made.looks == (*entry, *map(id, entry.values())):
+                if made.rest is None or _same(made.rest, entry):
+                    return made.tool
+            return self._make(name, entry)
         except Exception:
             # A table or an entry that cannot be read holds no tool.
             return None
 
-    def _looked_at(self, name: str, entry: Any, made: _Made | None) -> Tool | None:
+    def _make(self, name: str, entry: Any) -> Tool | None:
         if type(entry) is not dict and not isinstance(entry, Mapping):
             return None
-        get = entry.get
-        fn, args, returns = get("fn"), get("args"), get("returns")
-        if (
-            made is not None
-            and made.fn is fn
-            and made.args is args
-            and made.returns is returns
-            and made.entry is entry
-            and made.size == len(entry)
-            and (made.rest is None or _same(made.rest, entry))
-        ):
-            return made.tool
-        tool, rest = _tool_of(name, entry), _rest(entry)
-        self._made[name] = _Made(entry, fn, args, returns, len(entry), rest, tool)
-        if type(entry) is dict and rest is None:
-            self._plain[name] = (entry, fn, args, returns, tool)
-        else:
-            self._plain.pop(name, None)
-        return tool
+        held = [*entry.values()]
+        made = self._made[name] = _Made((*entry, *map(id, held)), held, _rest(entry), _tool_of(name, entry))
+        return made.tool
 
     def names(self) -> Collection[str]:
         """The names of the entries; none where they cannot be read."""
@@ -120,15 +99,10 @@ def _argument_names(entry: Any) -> list[str] | None:
 
 
 def _rest(entry: Mapping[str, Any]) -> Any:
-    """A copy of what an entry is made of beside its function and tables; None where there is nothing else."""
+    """A copy of what an entry holds that may be edited in its place, its function and tables aside; None where that is nothing."""
     schemas = [form for form in (entry.get("args"), entry.get("returns")) if is_schema(form)]
-    if not schemas and entry.keys() == _ALL:
-        return None
-    declared = {key: value for key, value in entry.items() if key not in _ALL}
-    for key, value in declared.items():
-        if isinstance(value, list | set | dict):
-            declared[key] = value.copy()
-    return declared, copy.deepcopy(schemas)
+    declared = {key: value.copy() for key, value in entry.items() if key not in _ALL and isinstance(value, list | set | dict)}
+    return (declared, copy.deepcopy(schemas)) if declared or schemas else None
 
 
 def _same(rest: Any, entry: Mapping[str, Any]) -> bool:
