@@ -12,6 +12,7 @@ from fsm_agent.cli.exits import OK, SOME_FAILED
 from fsm_agent.cli.providers import NAMES, attribute_named, model_named
 from fsm_agent.core.errors import BuildError
 from fsm_agent.core.limits import Limits
+from fsm_agent.core.short_text import printable
 
 if TYPE_CHECKING:
     from fsm_agent.agent import Agent
@@ -77,10 +78,11 @@ def command(
 
 
 def tools_named(name: str) -> Any:
-    """The tools under ``module:attribute``; a single function is one tool."""
+    """The tools under ``module:attribute``; a single tool or function is one."""
+    from fsm_agent.core.tools import Tool
+
     tools = attribute_named(name)
-    # A module may give a function that makes them, such as one that opens a connection first.
-    return [tools] if callable(tools) and not isinstance(tools, type) and hasattr(tools, "__code__") else tools
+    return [tools] if isinstance(tools, Tool) or hasattr(tools, "__code__") else tools
 
 
 def limits_named(base: Limits, named: tuple[str, ...]) -> Limits:
@@ -128,7 +130,8 @@ def _print(answer: Answer, *, as_json: bool) -> None:
 
         write_line(answer_json(answer), flush=True)
         return
-    click.echo(answer.text)
+    # A model's text must not steer the terminal that it is printed on.
+    click.echo("\n".join(map(printable, answer.text.expandtabs().split("\n"))))
     reason = answer.stop_reason.value if answer.stop_reason is not None else "paused"
     click.echo(f"[{answer.status.value}: {reason}]", err=True)
 
