@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 
 from fsm_agent.cli.app import run
 from fsm_agent.core.agent_table import AGENT
+from fsm_agent.scenario import reading
 
 GOOD: dict[str, Any] = {
     "id": "good",
@@ -74,6 +76,17 @@ def test_a_place_that_is_not_there_and_an_empty_folder_are_two(tmp_path: Path, c
     assert "the folder holds no scenario" in out
     assert "there is no such file or folder" in out
     assert run(["scenario"]) == 2
+
+
+def test_without_what_measures_them_the_command_says_what_to_install(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reading._validator.cache_clear()
+    monkeypatch.setitem(sys.modules, "jsonschema", None)
+    assert run(["scenario", str(folder)]) == 2
+    assert capsys.readouterr().err == (
+        "fsm-agent: a scenario file needs the package 'jsonschema': pip install \"fsm-agent[jsonschema]\"\n"
+    )
 
 
 def test_two_files_of_one_id_are_told_of_and_both_run(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -25,6 +25,8 @@ def command(places: tuple[str, ...], mode: str | None, as_json: bool, with_edges
     came. No real time passes. Exit codes: 0 all hold, 1 some do not, 2 a
     file cannot be read or is no scenario.
 
+    It needs the extra "jsonschema": pip install "fsm-agent[cli,jsonschema]".
+
     \b
     Examples:
       fsm-agent scenario tests/scenarios

@@ -76,12 +76,12 @@ def _unmet(validator: Any, value: object) -> list[Unmet]:
     return [one for one in found if one.keyword == "type" or one.path not in mistyped]
 
 
-def library() -> Any:
-    """The package ``jsonschema``; MissingExtra where it is not installed."""
+def library(purpose: str = "a contract given as JSON Schema") -> Any:
+    """The package ``jsonschema``; MissingExtra, with what it is needed for, where it is not installed."""
     try:
         import jsonschema  # type: ignore[import-untyped]
     except ImportError:
-        raise MissingExtra("jsonschema", "jsonschema", "a contract given as JSON Schema") from None
+        raise MissingExtra("jsonschema", "jsonschema", purpose) from None
     return jsonschema
 
 

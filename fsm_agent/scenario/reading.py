@@ -119,7 +119,7 @@ def format_schema() -> dict[str, Any]:
 
 @cache
 def _validator() -> Any:
-    return library().Draft202012Validator(format_schema())
+    return library("a scenario file").Draft202012Validator(format_schema())
 
 
 def _fault(document: Any) -> str:
