@@ -14,18 +14,22 @@ class Said(Protocol):
     """The outcome of a call, as a model is shown it."""
 
     @property
-    def text(self) -> str: ...
+    def text(self) -> str:
+        """The value as JSON text, or why the call failed."""
 
 
 class Calls(Protocol):
     """Where calls are made, and the tools that can be called: a session."""
 
     @property
-    def tools(self) -> list[Tool]: ...
+    def tools(self) -> list[Tool]:
+        """The tools that can be called, in order."""
 
-    def call(self, tool: str, args: Any = None) -> Said: ...
+    def call(self, tool: str, args: Any = None) -> Said:
+        """Make one call and wait for its outcome; a failure is a value."""
 
-    async def acall(self, tool: str, args: Any = None) -> Said: ...
+    async def acall(self, tool: str, args: Any = None) -> Said:
+        """`call` inside the running event loop."""
 
 
 _TYPES: Mapping[str, Any] = {

@@ -379,10 +379,16 @@ def test_a_file_is_read_in_one_sitting() -> None:
 def test_everything_public_says_what_it_is(module: str) -> None:
     silent = [] if ast.get_docstring(tree(module)) else ["the module"]
     for node in tree(module).body:
-        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and not node.name.startswith("_"):
-            if any(ast.unparse(decorator).endswith("overload") for decorator in node.decorator_list):
+        public = isinstance(node, ast.ClassDef) and not node.name.startswith("_")
+        inner = [(f"{node.name}.", one) for one in node.body] if public else []
+        for owner, one in [("", node), *inner]:
+            if not isinstance(one, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) or one.name.startswith("_"):
                 continue
-            silent += [] if ast.get_docstring(node) else [node.name]
+            if any(ast.unparse(decorator).endswith(("overload", ".setter")) for decorator in one.decorator_list):
+                continue
+            # What each kind of work does when it is entered, asked and told is said once, by the protocol.
+            told = owner and owner != "Work." and one.name in ("enter", "ask", "tell")
+            silent += [] if told or ast.get_docstring(one) else [owner + one.name]
     assert silent == []
 
 

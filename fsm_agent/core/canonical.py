@@ -166,6 +166,7 @@ class Writer:
         self.kept: list[Any] = []
 
     def text(self, value: Any) -> str:
+        """The canonical text of a value, folded where it is long."""
         kind: Any = type(value)
         if kind is str:
             return folded(self.quote(value), _FOLD_OVER)
@@ -179,6 +180,7 @@ class Writer:
         return self.long_text(value)
 
     def long_text(self, value: Any) -> str:
+        """`text` of a value of any size and shape, without recursion."""
         quote = self.quote
         stack = [_Open(0, "", "", (value,))]
         while True:
@@ -207,6 +209,7 @@ class Writer:
                 stack[-1].texts.append(text)
 
     def enter(self, value: Any) -> str | _Open:
+        """The text of what holds nothing or was written before, else the container opened."""
         known = id(value)
         if known in self.known:
             return self.known[known]
@@ -233,6 +236,7 @@ class Writer:
         return opened
 
     def opened(self, value: Any, kind: type, known: int) -> _Open | None:
+        """A container, or an object with a plain form, with its parts still to be written; None for any other object."""
         if kind is list:
             return _Open(known, "[", "]", value)
         if kind is dict:

@@ -30,9 +30,11 @@ _TO_TRY_AGAIN = (ResultClass.RETRYABLE, ResultClass.RATE_LIMITED)
 class Toolbox(Protocol):
     """Where tools are looked up by name; it may change while runs go on."""
 
-    def get(self, name: Any) -> Tool | None: ...
+    def get(self, name: Any) -> Tool | None:
+        """The tool of that name, or None, whatever a decider made of the name."""
 
-    def names(self) -> Collection[str]: ...
+    def names(self) -> Collection[str]:
+        """The names there are now, in order."""
 
 
 def allowed_now(run: Run, box: Toolbox, allowed: Collection[str] | None) -> tuple[str, ...]:

@@ -26,7 +26,8 @@ class Guard(Protocol):
     """Anything with a name that says yes or no to a run."""
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """The sentence that it is drawn and told under, as one word."""
 
     def __call__(self, run: Run) -> bool: ...
 

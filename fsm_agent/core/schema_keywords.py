@@ -112,6 +112,7 @@ class Keywords:
     integral_floats: bool
 
     def table(self) -> dict[str, Keyword]:
+        """Every keyword that a validator made with these goes by, by its name."""
         tests = {
             **_TESTS,
             "enum": lambda validator, bound, value, schema: any(self._equal(one, value) for one in bound),

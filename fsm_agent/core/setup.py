@@ -25,13 +25,16 @@ from fsm_agent.core.values import Policy
 
 
 class Work(Protocol):
-    """One kind of work. `enter` and `tell` return an outcome, or None while something is still asked for."""
+    """One kind of work. `enter` and `tell` return an outcome, or None while something is still asked for; none of them moves the run."""
 
-    def enter(self, setup: Setup, run: Run) -> str | None: ...
+    def enter(self, setup: Setup, run: Run) -> str | None:
+        """Begin, as the run enters a state of this work: the outcome where that is all, or None where something is to be asked."""
 
-    def ask(self, setup: Setup, run: Run) -> Effect: ...
+    def ask(self, setup: Setup, run: Run) -> Effect:
+        """What the run needs now; the run stays as it is, and is asked for the same again until it is told."""
 
-    def tell(self, setup: Setup, run: Run, event: Event) -> str | None: ...
+    def tell(self, setup: Setup, run: Run, event: Event) -> str | None:
+        """Fold in what came back: the outcome, or None where there is more to ask; raises WrongEvent for what was not asked for."""
 
 
 Observer = Callable[[Run], Any]

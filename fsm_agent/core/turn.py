@@ -39,7 +39,8 @@ _FAILED_CLASSES = {"result:empty": EMPTY, "result:fatal": FATAL}
 class Repairs(Protocol):
     """Where the repair of an error word is looked up, as its name and function; a mapping will do."""
 
-    def get(self, error: str, /) -> tuple[str, Repair] | None: ...
+    def get(self, error: str, /) -> tuple[str, Repair] | None:
+        """The repair of an error word, or None where there is none."""
 
 
 def next_batch(run: Run, box: Toolbox) -> list[Call]:
