@@ -651,8 +651,9 @@ def test_defaults_and_identity_make_calls_identical_here_too() -> None:
     assert (hand.words, hand.run.body_runs) == (["ok", "ok"], 1)
 
 
-def test_polling_calls_each_look_for_themselves() -> None:
-    hand = Hand(a_tool(polling=True)).decides(*[ToolCall("look", X)] * 3).plays()
+@pytest.mark.parametrize("declared", [{"polling": True}, {"effect": "pure", "cache_ttl_s": 0}], ids=["polling", "no reuse"])
+def test_calls_that_must_not_be_reused_each_look_for_themselves(declared: dict[str, Any]) -> None:
+    hand = Hand(a_tool(**declared), limits=off(max_turns=9)).decides(*[ToolCall("look", X)] * 3).plays()
     assert hand.run.body_runs == 3
 
 

@@ -81,6 +81,15 @@ def test_memory_is_opt_in_and_for_pure_tools(tool_ttl: Any, host_ttl: Any, memor
     )
 
 
+@pytest.mark.parametrize("own", [None, 5.0])
+def test_of_what_is_polled_only_what_its_own_contract_lets_live_is_remembered(own: float | None) -> None:
+    by = host(ttl_s=5.0)
+    one = tool(polling=True, cache_ttl_s=own)
+    remember(by, one)
+
+    assert known(by, one) is (own is not None)
+
+
 def test_a_time_to_live_of_zero_takes_nothing_that_others_remember() -> None:
     by = host()
     remember(by, tool(cache_ttl_s=5.0))
@@ -409,6 +418,10 @@ def test_a_classifier_is_asked_about_an_error_of_a_body_that_ran(classify: Any, 
 
 def test_the_message_of_an_error_is_capped_and_never_fails() -> None:
     assert len(perform.message_of(ValueError("x" * 10_000))) == 2000
+    for one in (tool(), tool(secret=["n"])):
+        told = perform.raised(one, call(), ValueError("x" * 10_000))
+        assert isinstance(told, Raised)
+        assert len(told.message) == 2000
     assert perform.message_of(Unprintable()) == "(the message of the Unprintable could not be read)"
     assert perform.raised(tool(), call(), Unprintable()) == Raised(
         "c1", "Unprintable", perform.message_of(Unprintable())

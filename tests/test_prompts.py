@@ -197,7 +197,9 @@ def test_the_verifier_sees_goal_answer_evidence_counts_and_the_last_five_calls()
     assert "Answer with one JSON object and nothing else" in text
     assert [word for word in ('"decision"', '"done"', '"need_more"', '"reason"', '"next_action"') if word not in text] == []
     assert "with evidence from look, check?" in text
-    assert "at least 3 pieces of evidence" in text
+    checklist = [line for line in text.splitlines() if line[:2] in ("1)", "2)", "3)", "4)")]
+    asked_for = ("goal", "at least 3 pieces", "last 5 calls", "budget")
+    assert all(word in line for word, line in zip(asked_for, checklist, strict=True))
     assert "goal: find x" in text
     assert "current_answer: it is so" in text
     assert [line for line in text.splitlines() if line.startswith("- c")] == [f"- c{n + 1} look: hit {n}" for n in range(6)]

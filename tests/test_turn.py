@@ -242,8 +242,9 @@ def test_an_at_most_once_body_that_never_began_failed_plainly() -> None:
 
 @pytest.mark.parametrize("said", ["RETRYABLE", "RATE_LIMITED"])
 def test_an_at_most_once_result_that_asks_to_be_tried_again_is_not(said: str) -> None:
-    hand = Hand(a_tool(effect="at_most_once"), limits=off(max_turns=9)).asks("look").gives("c1", None, says(said))
-    assert hand.words == [f"result:{said.lower()}"]
+    paid = a_tool(effect="at_most_once", retry=Retry(attempts=3))
+    hand = Hand(paid, limits=off(max_turns=9)).asks("look").gives("c1", None, says(said))
+    assert (hand.words, hand.run.body_runs) == ([f"result:{said.lower()}"], 1)
 
 
 def test_a_body_that_can_never_begin_is_not_tried_for_ever() -> None:
@@ -727,6 +728,13 @@ def test_what_a_contract_calls_normal_trips_no_wire_and_nothing_else_is_exempt(
     hand = one_each(Hand(a_tool(**declared), limits=off(**{limit: 2, "max_turns": 20})), [value] * 8)
     assert (hand.reason is None) is bool(exempt)
     assert len(hand.calls) == (8 if exempt else 3 if limit == "max_stale_turns" else 2)
+
+
+def test_where_nothing_found_is_fine_a_classifier_that_says_so_trips_nothing_either() -> None:
+    hand = Hand(a_tool(empty_ok=True), limits=off(max_empty_results=2, max_turns=9))
+    for n in range(1, 4):
+        hand.asks("look").gives(f"c{n}", {"count": 0}, says("EMPTY"))
+    assert (hand.reason, hand.run.empty_results) == (None, 0)
 
 
 def test_an_exempt_call_does_not_make_a_stale_turn_fresh() -> None:
