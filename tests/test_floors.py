@@ -342,6 +342,23 @@ def test_only_the_two_libraries_it_stands_on_are_imported_with_a_module(module: 
     assert sorted(foreign - {"attrs", "transitions"}) == []
 
 
+# Commands stand on click and write with rich; what is read under pytest and what pytest loads are two plugins.
+IN_SEVERAL_FILES = {"attrs", "click", "rich", "pytest"}
+
+
+def test_every_other_library_has_one_file_as_its_door() -> None:
+    doors: dict[str, list[str]] = {}
+    for module in FILES:
+        calls = (node for node in ast.walk(tree(module)) if isinstance(node, ast.Call))
+        loads = (node.args[0] for node in calls if ast.unparse(node.func).endswith("import_module"))
+        named = {name.value.split(".")[0] for name in loads if isinstance(name, ast.Constant)}
+        for library in (outer_imports(ast.walk(tree(module))) | named) - set(sys.stdlib_module_names) - IN_SEVERAL_FILES:
+            doors.setdefault(library, []).append(module)
+
+    assert {library: modules for library, modules in doors.items() if len(modules) > 1} == {}
+    assert {"transitions", "jsonschema", "mcp", "ag_ui", "pydantic_monty"} <= doors.keys()
+
+
 def moves_of_state(module: str) -> Iterator[str]:
     for node in ast.walk(tree(module)):
         if isinstance(node, ast.Attribute) and node.attr == "state" and not isinstance(node.ctx, ast.Load):

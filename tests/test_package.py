@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import ast
+import re
+from configparser import ConfigParser
 from importlib import import_module
 from pathlib import Path
 
 import pytest
 
 import fsm_agent
+
+ROOT = Path(__file__).parent.parent
+SETUP = ConfigParser()
+SETUP.read(ROOT / "setup.cfg", encoding="utf-8")
+EXTRAS = {name: set(text.split()) for name, text in SETUP["options.extras_require"].items()}
 
 
 @pytest.mark.parametrize("name", fsm_agent.__all__)
@@ -36,3 +43,31 @@ def test_a_name_is_the_one_of_its_module() -> None:
 def test_an_unknown_name_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="no_such_name"):
         _ = fsm_agent.no_such_name
+
+
+def test_it_stands_on_two_libraries_and_every_other_one_is_an_extra() -> None:
+    needed = {re.split("[<>=]", line)[0] for line in SETUP["options"]["install_requires"].split()}
+    single = {name: packages for name, packages in EXTRAS.items() if name not in ("all", "test")}
+
+    assert needed == {"transitions", "attrs"}
+    assert EXTRAS["all"] == set().union(*single.values())
+    assert EXTRAS["all"] <= EXTRAS["test"]
+
+
+def test_the_readme_names_every_extra_and_no_other() -> None:
+    told = re.search(r"^Extras: (.*?)\n\n", (ROOT / "README.md").read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+
+    assert told is not None
+    names = re.findall(r"`(.+?)`", re.sub(r"\(.*?\)", "", told.group(1), flags=re.DOTALL))
+    assert sorted(names) == sorted(EXTRAS.keys() - {"test"})
+
+
+def test_what_the_package_needs_beside_its_modules_travels_with_it() -> None:
+    package = Path(fsm_agent.__file__).parent
+
+    patterns = SETUP["options.package_data"]["fsm_agent"].split()
+    assert [pattern for pattern in patterns if not list(package.glob(pattern))] == []
+    suffixes = {pattern.rpartition(".")[2] for pattern in patterns}
+    other = {path.suffix[1:] for path in package.rglob("*") if path.is_file() and "__pycache__" not in path.parts} - {"py"}
+    assert other == suffixes
+    assert (ROOT / "LICENSE").read_text(encoding="utf-8").startswith("MIT License")
