@@ -61,9 +61,11 @@ class Agent(People, Streams):
     object with `reply`, one of `fsm_agent.models` or the host's own), or a function: it is asked what to do next with a
     `Decide` and answers with a Decision, a ToolCall, several, or a final text; its method `close`, if it has one, or
     `close` gives the closing answer of a run that was stopped. Without it (None) runs are driven by hand, through `engine`.
-    `allowed` narrows the tools of states. `repairs` maps an error word to a function of tool and arguments. `required`
-    names tools whose evidence an answer needs, `verify` (a function or a model) is asked whether it suffices. `memory` with
-    `ttl_s` (or a tool's own TTL) remembers pure tools. `strategy` and `hooks` are seed 004's. A model is told
+    `machine` is the table that is walked, under `limits` (default: its own, else `Limits()`) and `policy`; `allowed` narrows the
+    tools of its states. `normalizer` makes the request that is worked with, or refuses it by raising. `repairs` maps an error word
+    to a function of tool and arguments. `required` names tools whose evidence an answer needs, `verify` (a function or a model) is
+    asked whether it suffices. `memory` with `ttl_s` (or a tool's own TTL) remembers pure tools, with `negative_ttl_s` their failures
+    too; both are seconds of `clock` (default: the system's). `strategy` and `hooks` are seed 004's. A model is told
     `instructions`, and behind them the generated texts that `prompts` chooses (by default the agent policy alone). `answer` is
     the form of a typed answer: a JSON Schema, an attrs or Pydantic class, or an annotation. `work` gives kinds of work of the
     user's own, `effects` what performs the effects they ask for (a class derived from OwnEffect to a function of it). With

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import re
 from configparser import ConfigParser
 from importlib import import_module
@@ -71,3 +72,14 @@ def test_what_the_package_needs_beside_its_modules_travels_with_it() -> None:
     other = {path.suffix[1:] for path in package.rglob("*") if path.is_file() and "__pycache__" not in path.parts} - {"py"}
     assert other == suffixes
     assert (ROOT / "LICENSE").read_text(encoding="utf-8").startswith("MIT License")
+
+
+MADE_BY_USERS = ["Agent", "Limits", "Policy", "Prompts", "Setup", "TaskPolicy", "Tool", "ToolCall", "ToolContext", "Verdict"]
+
+
+@pytest.mark.parametrize("name", MADE_BY_USERS)
+def test_each_parameter_of_what_users_make_is_told_of_in_its_documentation(name: str) -> None:
+    told, kind = inspect.getdoc(getattr(fsm_agent, name)) or "", getattr(fsm_agent, name)
+
+    parameters = [one for one in inspect.signature(kind).parameters if not re.search(rf"\b{one}\b", told)]
+    assert parameters == []

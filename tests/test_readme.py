@@ -9,7 +9,10 @@ import sys
 from importlib.util import find_spec
 from pathlib import Path
 
+import attrs
 import pytest
+
+from fsm_agent import Limits
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -72,6 +75,16 @@ def test_the_question_is_asked_and_ends_as_the_readme_says() -> None:
     assert printed.splitlines()[0] == done.stderr.splitlines()[0] == "normalize"
     assert re.fullmatch(r"\[(ok|partial|failed): \w+\]", done.stderr.splitlines()[-1])
     assert re.fullmatch(r"\[(ok|partial|failed): \w+\]", printed.splitlines()[-1])
+
+
+def test_the_table_of_limits_has_each_of_them_with_its_default() -> None:
+    rows = re.findall(r"^\| (`[a-z_`, ]+) \| ([^|]+) \| [^|]+ \|$", README, flags=re.MULTILINE)
+    told: dict[str, object] = {}
+    for names, figures in rows:
+        named = re.findall(r"`(\w+)`", names)
+        told |= dict.fromkeys(named) if figures == "off" else dict(zip(named, map(int, figures.split(", ")), strict=True))
+
+    assert told == attrs.asdict(Limits())
 
 
 @pytest.mark.parametrize("path", sorted(set(re.findall(r"\]\(([^)#:]+)\)", README))))

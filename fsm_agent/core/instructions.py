@@ -31,7 +31,8 @@ def _all_texts(record: Any, attribute: Any, value: Any) -> None:
 
 @attrs.frozen(kw_only=True)
 class TaskPolicy:
-    """A task in four parts (the last block of seed 001): its goal, when it is done, the form of the answer, rules for tools.
+    """A task in four parts (the last block of seed 001): its `goal`, when it is `done`, the form of the
+    answer (`output`) and `tool_rules`.
 
     Raises BuildError for an empty goal and for anything but texts.
     """

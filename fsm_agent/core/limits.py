@@ -60,8 +60,13 @@ def _figures(value: object) -> Any:
 class Limits:
     """What one run may spend; None switches a limit off.
 
-    Budgets of n allow n and refuse n + 1; tripwires (`max_same_observation`, `max_stale_turns`, `max_empty_results`,
-    `max_tool_errors`, `max_bad_arguments`) stop at the n-th. Times are seconds the run has spent, never instants.
+    Budgets of n allow n and refuse n + 1: `max_steps` states entered, `max_turns` replies of the decider, `max_tool_calls` calls
+    admitted, `max_calls_per_turn` of one turn, `max_same_call` identical ones (within the last `dedup_window` admitted, where that is
+    set), `max_attempts` tries of one call and rounds of gathering after a verifier's no, `max_verify_rounds`, `max_invalid_decisions`
+    unusable ones in a row, `max_tokens`, `max_cost` in the host's money. After `stop_after_tool_calls` calls asked for no turn begins.
+    Tripwires stop at the n-th: `max_same_observation` equal results, `max_stale_turns` without a new fact, `max_empty_results` of one
+    intent, `max_tool_errors` failed bodies, `max_bad_arguments` refused calls. `deadline_s` and `max_wait_s` are seconds the run has
+    spent and waited, never instants. `max_parallel` bodies run beside each other; an answer needs `min_evidence` independent pieces.
     `max_same_tool_calls` is one number for every tool or a mapping of tool to number (a tool it lacks has no limit).
     `reserve_s` is the part of the deadline kept for the answer; of a deadline under five times as long it is a tenth.
 

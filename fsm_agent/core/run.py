@@ -21,7 +21,8 @@ class Call:
 
     `key` is the canonical key that repetitions are counted by. `tries` are the bodies and refusals so far, `tried_repairs`
     the repairs already applied, and `repair` the next one as (name, tool, arguments), where there is one. Until it is settled
-    `ok` is None; then `value` or `error` (a stable word) is its result.
+    `ok` is None; then `value` or `error` (a stable word, with `detail`) is its result, read as `result_class`; `reused` says that no
+    body ran for it. `intent` and `reason` are the decider's, `source` and `secret` (names of arguments) the tool's.
     `started` is true from the moment the driver may run the body. `awaits` says what has to come before that: ``check``
     (the host's hooks and approval function), ``approval`` (a person, until the UTC second `expires_at`) or ``client``
     (whose answer is the result); `edited` holds the arguments that the decider gave where a person changed them. `parent` is the

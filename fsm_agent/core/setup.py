@@ -57,7 +57,7 @@ class Setup:
     whose evidence an answer needs. `answer` is the form that the final text has to have. `verifies` and `composes` say
     whether the driver can answer Judge and Compose; `offers` whether the decider wants the names of the tools it may call,
     `checks` whether the host looks at each call before it begins, `peeks` at those that people would be asked about. `work`
-    gives each kind of work its implementation.
+    gives each kind of work its implementation, `normalizer` is the host's word on a request, and with `runs_programs` programs are run.
 
     Raises TableError for a table that no run can use or that the limits leave unbounded, BuildError for a name of no tool.
     """

@@ -100,17 +100,18 @@ def _identity(value: Sequence[str] | None) -> tuple[str, ...] | None:
 
 @attrs.define(kw_only=True, eq=False)
 class Tool:
-    """One tool: its name, body, contract of arguments and result, effect class, and what is normal for it.
+    """One tool: its name, body (`fn`), `description`, contract of arguments and result, effect class, and what is normal for it.
 
-    `args` and `returns` measure (None: anything goes). `timeout_s`, `retry`, `breaker` and `max_result_bytes` bound one
-    call. `secret` names arguments that are redacted; `identity` names the arguments that tell two calls apart (None: all).
-    `polling` (the same call may be repeated), `constant` (equal results are normal) and `empty_ok` (nothing found is an
-    answer) exempt the tool from the loop guards they name. `exclusive` bodies never overlap. `cache_ttl_s` (None: not
-    remembered, 0: never reused, `math.inf`: for good) and `negative_ttl_s` are memory, for pure tools only. `post` are named
-    conditions over the result. `classify` reads a body's outcome. `source` tells evidence apart (default: the tool).
-    `context_parameter` names the parameter that gets the call's ToolContext. `approval` (true, or a function of the arguments that
-    says whether) has a person asked before the body runs; of a tool `where` the ``client`` is, the body runs elsewhere and its
-    answer is delivered; where it is ``program``, its argument of that name is run in a sandbox.
+    `args` and `returns` measure (None: anything goes). `timeout_s`, `retry`, `breaker` and `max_result_bytes` bound one call.
+    `secret` names arguments that are redacted; `identity` names the arguments that tell two calls apart (None: all). `polling`
+    (the same call may be repeated), `constant` (equal results are normal) and `empty_ok` (nothing found is an answer) exempt
+    the tool from the loop guards they name. `exclusive` bodies never overlap. `cache_ttl_s` (None: not remembered, 0: never
+    reused, `math.inf`: for good) and `negative_ttl_s` are memory, for pure tools only. `post` are named conditions over the
+    result, which `decode_json` reads from JSON text first. `build` makes of measured arguments what `fn` takes. `classify`
+    reads a body's outcome. `source` tells evidence apart (default: the tool). `context_parameter` names the parameter that gets
+    the call's ToolContext. `approval` (true, or a function of the arguments that says whether) has a person asked before the
+    body runs; of a tool `where` the ``client`` is, the body runs elsewhere and its answer is delivered; where it is
+    ``program``, its argument of that name is run in a sandbox.
 
     Raises ContractError when these contradict each other.
     """

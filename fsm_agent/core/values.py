@@ -13,7 +13,11 @@ from fsm_agent.core.making import maker
 
 
 class EffectClass(StrEnum):
-    """What calling a tool does to the world; it decides sharing, retries and what a crash means."""
+    """What calling a tool does to the world; it decides sharing, retries and what a crash means.
+
+    ``pure`` calls may be repeated, shared and run beside others; ``idempotent`` ones get a key and may be tried again; the body of an
+    ``at_most_once`` call is never begun twice; ``undeclared`` is tried again only where its classifier says so.
+    """
 
     PURE = "pure"
     IDEMPOTENT = "idempotent"
@@ -39,7 +43,7 @@ RETRYABLE, RATE_LIMITED = ResultClass.RETRYABLE, ResultClass.RATE_LIMITED
 
 
 class Status(StrEnum):
-    """How a run stands: answered, stopped with something, stopped with nothing, or waiting."""
+    """How a run stands: answered (``ok``), stopped with something (``partial``) or nothing (``failed``), or waiting (``paused``)."""
 
     OK = "ok"
     PARTIAL = "partial"
@@ -110,7 +114,9 @@ def _result_class(value: ResultClass | str) -> ResultClass:
 
 @attrs.frozen(kw_only=True)
 class Verdict:
-    """What a classifier says of a body's outcome (seed 002): its class, why, and how long to wait before asking again."""
+    """What a classifier says of a body's outcome (seed 002): `result_class`, `reason`, and `retry_after_s` seconds to wait before
+    asking again.
+    """
 
     result_class: ResultClass = attrs.field(converter=_result_class)
     reason: str = ""
@@ -119,7 +125,11 @@ class Verdict:
 
 @attrs.frozen
 class ToolCall:
-    """One call that a decision asks for; `args` may be text that still has to be decoded."""
+    """One call of a `tool` that a decision asks for; `args` may be text that still has to be decoded.
+
+    Without an `id` it gets one. `intent` is what is looked for (empty results are counted by it), `reason` why, and `changed` what has
+    changed since the same call was made before.
+    """
 
     tool: str
     args: Any = attrs.field(factory=dict)
@@ -131,7 +141,7 @@ class ToolCall:
 
 @attrs.frozen(kw_only=True)
 class Usage:
-    """What one decision cost: tokens in and out, and money in the host's unit."""
+    """What one decision cost: `input_tokens`, `output_tokens`, and `cost` in the host's money."""
 
     input_tokens: int = 0
     output_tokens: int = 0
@@ -228,11 +238,11 @@ class Policy:
     """Choices that are no figures: what a repetition does, whether a last turn is kept for the answer, how finishes end.
 
     `duplicates` is ``stop``, ``refuse`` (``error`` means the same) or ``first``. `on_finish` maps ``length``,
-    ``content_filter``, ``refusal`` and ``empty`` to ``end`` or ``continue``. `redecide` says whether a failure is handed back to
-    the decider, and `on_denied` whether a person's no to a call ends the run (``stop``) or not (``continue``). A model that fails for
-    the moment is asked `model_attempts` times in all, after `model_backoff_s` seconds that double. `approval_ttl_s` seconds after a
-    pause (a week, unless it says otherwise) no approval is taken any more; None waits for good. One program makes at most
-    `program_calls` calls.
+    ``content_filter``, ``refusal`` and ``empty`` to ``end`` or ``continue``. `reserve_answer` keeps a turn for the answer of a
+    run that is stopped. `redecide` says whether a failure is handed back to the decider, and `on_denied` whether a person's no
+    to a call ends the run (``stop``) or not (``continue``). A model that fails for the moment is asked `model_attempts` times
+    in all, after `model_backoff_s` seconds that double. `approval_ttl_s` seconds after a pause (a week, unless it says
+    otherwise) no approval is taken any more; None waits for good. One program makes at most `program_calls` calls.
     """
 
     duplicates: str = attrs.field(default="stop", validator=_duplicates)

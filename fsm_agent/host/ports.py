@@ -32,8 +32,9 @@ Performer = Callable[[Any], Any]
 class ToolContext:
     """What a body may ask for beside its arguments, through a parameter annotated with this type.
 
-    `idempotency_key` is the same for every try of one call. `left_s` are the seconds the body has, or None. `context`
-    is the caller's own object; it never reaches the decider or a saved run.
+    `run_id`, `call_id`, `tool` and `attempt` (from 1) say which call it is; `idempotency_key` is the same for every try of it.
+    `left_s` are the seconds the body has, or None. `context` is the caller's own object; it never reaches the decider or a
+    saved run.
     """
 
     run_id: str
