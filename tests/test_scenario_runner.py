@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fsm_agent.core.limits import Limits
+from fsm_agent.core.saving import load
 from fsm_agent.scenario.named_errors import exception_named, names_of
 from fsm_agent.scenario.reading import scenario_of
 from fsm_agent.scenario.runner import Verdict, run_file, run_scenario
@@ -566,6 +567,24 @@ def test_a_run_that_waits_for_itself_is_told_and_does_not_hang(monkeypatch: pyte
     for mode in ("sync", "async"):
         verdict = play(mode, tools={"s": tool(exclusive=True)}, model=[asks("a"), DONE], ops=ops)
         assert any("waits for another one" in fault for fault in verdict.faults)
+
+
+def test_a_library_that_ends_without_a_text_is_a_fault_that_no_key_has_to_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fsm_agent.core.answers._text", lambda *_: " ")
+    assert play("sync", model=[DONE]).faults == ("the final text is empty",)
+
+
+@pytest.mark.parametrize(("fact", "value"), [("tool_calls", 7), ("state", "verify")])
+def test_a_library_that_loads_another_run_than_was_saved_is_a_fault(monkeypatch: pytest.MonkeyPatch, fact: str, value: Any) -> None:
+    def loads_amiss(text: object, setup: Any) -> Any:
+        run = load(text, setup)
+        setattr(run, fact, value)
+        return run
+
+    monkeypatch.setattr("fsm_agent.agent.load", loads_amiss)
+    ops = [{"run": {}}, {"save": "x"}, {"load": "x"}]
+    fault = f"after the load {fact} is {value!r}; it was "
+    assert [one.partition(fault)[:2] for one in play("sync", **ONE_CALL, ops=ops).faults] == [("ops/2: ", fault)]
 
 
 def test_nothing_of_a_scenario_stays_behind() -> None:
