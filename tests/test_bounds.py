@@ -77,3 +77,9 @@ def test_a_clients_body_never_runs_here() -> None:
 def test_repairs_bound_the_rounds_of_repair() -> None:
     worst = worst_case(DESK, Limits.lab(max_turns=1), Toolset(), Policy(reserve_answer=False), {"region", "limit", "tool"})
     assert worst.repair_rounds == 2
+
+
+@pytest.mark.parametrize(("attempts", "rounds"), [(3, 2), (1, 0), (None, None)])
+def test_where_nobody_knows_the_repairs_the_attempts_bound_their_rounds(attempts: int | None, rounds: int | None) -> None:
+    limits = Limits.lab(max_turns=1, max_attempts=attempts)
+    assert worst_case(DESK, limits, Toolset(), Policy(reserve_answer=False), None).repair_rounds == rounds

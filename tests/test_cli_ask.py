@@ -217,7 +217,7 @@ def test_the_most_that_a_run_can_spend_is_told_before_anything_is_called(ask: As
     told = dict(line.rsplit(maxsplit=1) for line in out.splitlines())
     assert code == 0
     assert told == {
-        "model_turns": "4", "tool_calls": "20", "tool_runs": "10", "repair_rounds": "0", "verify_rounds": "3", "wait_s": "9.5",
+        "model_turns": "4", "tool_calls": "20", "tool_runs": "10", "repair_rounds": "14", "verify_rounds": "3", "wait_s": "9.5",
         "seconds": "9.5", "runs of price": "5", "runs of buy": "5",
     }  # fmt: skip
     figures: dict[str, Any] = json.loads(ask("bound", "--tools", "shop:TOOLS", "--limit", "max_turns=4", "--json")[1])

@@ -20,7 +20,8 @@ def command(machine: str, tools_name: str, limits: tuple[str, ...], as_json: boo
     """Say the most that one run can spend: turns, calls, bodies, waits.
 
     It is computed from the machine's rows, the limits and the tools, before
-    anything is called. Exit codes: 0 all of it is bounded, 1 some is not.
+    anything is called; each call may be repaired while it has attempts left.
+    Exit codes: 0 all of it is bounded, 1 some is not.
 
     \b
     Examples:
@@ -36,7 +37,7 @@ def command(machine: str, tools_name: str, limits: tuple[str, ...], as_json: boo
     found = machine_of(machine, *NAMES)
     bounds = limits_named(found.limits or Limits(), limits)
     check_bounds(found.table, bounds)
-    worst = attrs.asdict(worst_case(found.table, bounds, toolset(tools_named(tools_name))))
+    worst = attrs.asdict(worst_case(found.table, bounds, toolset(tools_named(tools_name)), repairs=None))
     per_tool = worst.pop("per_tool")
     if as_json:
         from fsm_agent.cli.terminal import write_line

@@ -37,9 +37,9 @@ class WorstCase:
 
 
 def worst_case(
-    table: Table, limits: Limits, box: Toolbox, policy: Policy | None = None, repairs: Collection[str] = ()
+    table: Table, limits: Limits, box: Toolbox, policy: Policy | None = None, repairs: Collection[str] | None = ()
 ) -> WorstCase:
-    """The worst case of any run of this machine under these limits; `repairs` names the repairs that there are."""
+    """The worst case of any run of this machine under these limits; `repairs` names the repairs that there are (None: nobody knows)."""
     policy = policy if policy is not None else Policy()
     works = {state.work for state in table.states}
     turns = _turns(limits, policy) if works & {*_ASKING, "synthesize"} or policy.reserve_answer else 0
@@ -49,9 +49,9 @@ def worst_case(
     per_tool = {name: _runs_of(tool, limits, calls) for name, tool in tools.items() if tool is not None}
     tries = max((_tries(tool, limits) for tool in tools.values() if tool is not None), default=0)
     rounds: int | None = 0
-    if "repair" in works and repairs:
-        each = len(set(repairs)) if limits.max_attempts is None else min(len(set(repairs)), limits.max_attempts - 1)
-        rounds = _times(None if turns is None or verifies is None else turns + verifies, each)
+    if "repair" in works and (repairs is None or repairs):
+        each = _least(None if repairs is None else len(set(repairs)), None if limits.max_attempts is None else limits.max_attempts - 1)
+        rounds = None if turns is None or verifies is None or each is None else (turns + verifies) * each
     deadline, waits = limits.deadline_s, limits.max_wait_s
     return WorstCase(
         model_turns=turns,
