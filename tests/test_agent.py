@@ -497,6 +497,24 @@ def test_a_stopped_run_goes_on_with_the_raise_it_names() -> None:
     assert one.replay(run) == run
 
 
+def test_the_callers_context_is_given_anew_each_time_a_run_is_taken_up() -> None:
+    seen: list[Any] = []
+    look = tool("t", lambda n, context: seen.append(context.context) or n, context_parameter="context")
+    one = agent(look, decide=lambda ask: ToolCall("t", {"n": ask.run.turns}), limits=off(max_turns=1))
+    run = one.run("go", context="run").run
+    assert run is not None
+    for turns, word in ((2, "resumed"), (3, None)):
+        run = one.resume(one.load(one.save(run)), max_turns=turns, context=word).run
+        assert run is not None
+    asyncio.run(one.aresume(run, max_turns=4, context="in a task"))
+    one.engine.resume(run, {"max_turns": 5})
+    for _ in one.stream(run, context="read"):
+        pass
+    asyncio.run(one.arun("go", context="arun"))
+
+    assert seen == ["run", "resumed", None, "in a task", "read", "arun"]
+
+
 def test_the_same_in_a_running_loop_and_after_a_saving() -> None:
     one, run = stopped()
     again = one.load(one.save(run))
