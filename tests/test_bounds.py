@@ -34,6 +34,11 @@ def test_no_run_spends_more_than_its_worst_case(table: Table, world: World, boun
     assert within(run.tool_calls, worst.tool_calls)
     assert within(run.verify_rounds, worst.verify_rounds)
     assert within(run.waited_s, worst.wait_s)
+    assert within(sum(call.body_runs for call in run.calls), worst.tool_runs)
+    mending = {state.name for state in table.states if state.work == "repair"}
+    rounds = sum(kind == "state_entered" and subject in mending for kind, _, subject, _ in run.trace)
+    assert within(rounds, worst.repair_rounds)
+    assert within(rounds, worst_case(table, bounds, the_tools(), policy, None).repair_rounds)
     for name, most in worst.per_tool.items():
         assert within(sum(call.body_runs for call in run.calls if call.tool == name), most)
 
