@@ -26,7 +26,7 @@ def within(spent: float, most: float | None) -> bool:
 @given(world=worlds, bounds=limits, policy=policies)
 def test_no_run_spends_more_than_its_worst_case(table: Table, world: World, bounds: Limits, policy: Policy) -> None:
     bounds = attrs.evolve(bounds, max_attempts=bounds.max_attempts or 3, max_steps=bounds.max_steps or 60)
-    engine: Engine = an_engine(table=table, limits=bounds, policy=policy, repairs=REPAIRS)
+    engine: Engine = an_engine(table=table, limits=bounds, policy=policy, repairs=REPAIRS, verifies=True)
     run = play(engine, engine.start("x"), world.answers())
     names = {name for name, _ in REPAIRS.values()}
     worst = worst_case(table, bounds, the_tools(), policy, names)
