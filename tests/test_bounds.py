@@ -79,6 +79,12 @@ def test_a_clients_body_never_runs_here() -> None:
     assert worst_case(AGENT, Limits(), Toolset([Tool(name="a", fn=print, where="client")])).per_tool == {"a": 0}
 
 
+def test_a_body_that_must_run_once_is_reckoned_once_a_call_whatever_it_declares_of_retries() -> None:
+    once = Tool(name="a", fn=print, effect="at_most_once", retry=Retry(attempts=3))
+    worst = worst_case(AGENT, Limits(max_same_tool_calls=2), Toolset([once]))
+    assert (worst.per_tool, worst.tool_runs) == ({"a": 2}, 2)
+
+
 def test_repairs_bound_the_rounds_of_repair() -> None:
     worst = worst_case(DESK, Limits.lab(max_turns=1), Toolset(), Policy(reserve_answer=False), {"region", "limit", "tool"})
     assert worst.repair_rounds == 2

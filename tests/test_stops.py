@@ -692,6 +692,16 @@ def test_that_nobody_objects_makes_no_answer_of_nothing() -> None:
     assert run.path == ["normalize", "gather", "verify", "final"]
 
 
+def test_a_no_that_nothing_follows_is_an_unverified_end() -> None:
+    rows = [row for row in AGENT.rows if (row.source, row.outcome, row.target) != ("verify", "insufficient", "gather")]
+    engine = an_engine(table=attrs.evolve(AGENT, rows=rows), limits=off(min_evidence=1))
+    run = engine.start("x")
+    engine.tell(run, Decided(Decision(text="it is so")))
+    answer = answer_of(run)
+    assert answer is not None
+    assert (answer.status, answer.stop_reason, answer.stop.raise_to if answer.stop else None) == (Status.PARTIAL, StopReason.UNVERIFIED, {})
+
+
 def test_what_was_found_is_an_answer_where_the_verifier_says_so() -> None:
     engine = an_engine(limits=off())
     run = engine.start("x")

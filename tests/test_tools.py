@@ -6,12 +6,19 @@ from typing import Any
 
 import pytest
 
-from fsm_agent import BuildError, Policy, Retry, Tool
+from fsm_agent import BreakerPolicy, BuildError, Policy, Retry, Tool
 from fsm_agent.core.tools import Toolset
 
 
 def body(**args: Any) -> None:
     """Do nothing."""
+
+
+def test_what_a_tool_is_that_declares_nothing() -> None:
+    one = Tool(name="t", fn=body)
+    assert (one.effect, one.retry.attempts, one.max_result_bytes, one.timeout_s, one.cache_ttl_s) == ("undeclared", 1, 65_536, None, None)
+    assert (one.breaker, one.approval, one.where) == (BreakerPolicy(failures=3, open_s=30.0), False, "host")
+    assert [name for name in ("polling", "constant", "empty_ok", "exclusive", "decode_json") if getattr(one, name)] == []
 
 
 @pytest.mark.parametrize(
