@@ -27,7 +27,8 @@ _LATE = "late"
 class Lookup(Protocol):
     """Where a tool is looked up by its name."""
 
-    def get(self, name: Any) -> Tool | None: ...
+    def get(self, name: Any) -> Tool | None:
+        """The tool of that name, or None."""
 
 
 def seal_call(run: Run, call: Call) -> None:
