@@ -51,10 +51,9 @@ class LiveTools:
                 return None
             entry: Any = self._entries.get(name)
             made = self._made.get(name)
-            if made is not None and made.looks == (*entry, *map(id, entry.values())):
-                if made.rest is None or _same(made.rest, entry):
-                    return made.tool
-            return self._make(name, entry)
+            if made is None or made.looks != (*entry, *map(id, entry.values())):
+                return self._make(name, entry)
+            return made.tool if made.rest is None or _same(made.rest, entry) else self._make(name, entry)
         except Exception:
             # A table or an entry that cannot be read holds no tool.
             return None
