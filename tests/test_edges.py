@@ -64,15 +64,19 @@ def test_what_is_no_machine_or_no_run_of_it_is_refused(machine: Any, ran: Any, e
 
 def test_the_recorder_counts_runs_of_every_machine_whoever_drives_them() -> None:
     adapter.CACHE.clear()
+    # Both were there before anybody recorded.
+    made, _ = agent(), adapter.desk()
     with recorded_edges() as edges:
-        agent().run("x")
+        made.run("x")
+        inside = agent()
         adapter.handle({"sku": "A-1001", "region": "seoul", "limit": 2})
         adapter.run_naive({"sku": "A-1001", "region": "nowhere", "limit": 2})
     assert {line.split(":")[0] for line in edges.report() if not line.startswith(" ")} == {
         f"machine {table.name!r}" for table in (AGENT, DESK, NAIVE)
     }
     before = edges.as_json()
-    agent().run("x")
+    for one in (made, inside, agent()):
+        one.run("x")
     assert edges.as_json() == before
 
 

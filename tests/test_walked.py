@@ -53,7 +53,7 @@ def test_what_a_run_walked_is_what_its_machine_fired(table: Table, bounds: Limit
         return
     engine = an_engine(table=table, limits=bounds)
     fired = Fired(engine.setup.machine)
-    object.__setattr__(engine.setup, "fire", fired.fire)
+    object.__setattr__(engine.setup, "machine", fired)
     run = play(engine, engine.start("x"), world.answers())
     assert walked(table, run) == fired.rows
     assert fired.rows

@@ -14,7 +14,6 @@ from fsm_agent.core.effects import Effect
 from fsm_agent.core.errors import TableError
 from fsm_agent.core.events import Event, Started
 from fsm_agent.core.gate import Toolbox
-from fsm_agent.core.guards import Guard
 from fsm_agent.core.limits import Limits
 from fsm_agent.core.run import Run
 from fsm_agent.core.table import Table
@@ -82,7 +81,6 @@ class Setup:
     asks: dict[str, Callable[[Setup, Run], Effect]] = attrs.field(init=False)
     tells: dict[str, Callable[[Setup, Run, Event], str | None]] = attrs.field(init=False)
     machine: Machine = attrs.field(init=False)
-    fire: Callable[[Run, str], list[Guard]] = attrs.field(init=False)
     allowed: dict[str, frozenset[str] | None] = attrs.field(init=False)
     finals: frozenset[str] = attrs.field(init=False)
     mends: bool = attrs.field(init=False)
@@ -122,10 +120,6 @@ class Setup:
     @machine.default
     def _compile(self) -> Machine:
         return Machine(self.table)
-
-    @fire.default
-    def _walk(self) -> Callable[[Run, str], list[Guard]]:
-        return self.machine.fire
 
     @allowed.default
     def _allow(self) -> dict[str, frozenset[str] | None]:
