@@ -92,6 +92,7 @@ FLOORS: dict[str, int] = {
     "core.results": 4,
     "core.saving": 4,
     "core.setup": 4,
+    "core.skipping": 4,
     "core.stops": 4,
     "core.trace": 4,
     "core.walked": 3,

@@ -388,8 +388,9 @@ def test_where_a_wait_ends_the_run_what_has_not_begun_is_skipped_and_what_runs_i
     hand = Hand(slow, write, limits=off(max_wait_s=1.0)).asks("slow", "slow", "slow", "write").begins()
     hand.gives("c1", None, says("RETRYABLE", retry_after_s=0.5))
     hand.gives("c2", None, says("RETRYABLE", retry_after_s=9.0))
-    assert hand.words == ["skipped:max_wait", "result:retryable", "open", "skipped:max_wait"]
+    assert (hand.words, hand.batch) == (["open", "result:retryable", "open", "open"], ["c3"])
     hand.gives("c3")
+    assert hand.words == ["skipped:max_wait", "result:retryable", "ok", "skipped:max_wait"]
     assert hand.reason is StopReason.MAX_WAIT
 
 

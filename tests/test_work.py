@@ -302,7 +302,7 @@ def test_a_call_that_runs_at_the_deadline_is_heard_and_what_has_not_begun_is_ski
     write = a_tool("write", effect="idempotent")
     hand = Hand(a_tool(), write, limits=off(deadline_s=10.0, reserve_s=1.0)).asks("look", "look", "write", now=1.0).begins()
     hand.gives("c1", now=9.5)
-    assert hand.words == ["ok", "open", "skipped:deadline"]
+    assert (hand.words, hand.batch) == (["ok", "open", "open"], ["c2"])
     hand.fails("c2", "TimeoutError", now=9.6)
     assert (hand.words, hand.reason) == (["ok", "raised:TimeoutError", "skipped:deadline"], StopReason.DEADLINE)
     assert [row[2] for row in hand.run.trace if row[0] == "guard_closed"] == ["time_left"]

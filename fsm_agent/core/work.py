@@ -33,8 +33,7 @@ from fsm_agent.core.events import (
     Waited,
 )
 from fsm_agent.core.exact import exact_decision, exact_judgement, exact_usage, seen_exact
-from fsm_agent.core.gate import admit, admit_turn, allowed_now, refuse
-from fsm_agent.core.guards import time_left
+from fsm_agent.core.gate import admit, admit_turn, allowed_now
 from fsm_agent.core.holding import ask_held, is_people_event, may_settle, release, tell_held
 from fsm_agent.core.normalizing import Normalize
 from fsm_agent.core.programs import is_program, open_program_call, program_step, settle_call, tend_program
@@ -43,13 +42,12 @@ from fsm_agent.core.repairing import apply_repairs, plan_repairs
 from fsm_agent.core.run import Call, Run
 from fsm_agent.core.sealing import guarded_verdict, guarded_words
 from fsm_agent.core.setup import Setup, Work
-from fsm_agent.core.stops import closed_guard
+from fsm_agent.core.skipping import running_late, skip_after_fatal, skip_late
 from fsm_agent.core.turn import fold, next_batch, settle, share_results, waits_until
-from fsm_agent.core.values import FATAL, Judgement, StopReason
+from fsm_agent.core.values import FATAL, Judgement
 from fsm_agent.core.verifying import missing_evidence
 from fsm_agent.core.writing import Answer, Synthesize
 
-_OUT_OF_TIME = (StopReason.DEADLINE, StopReason.MAX_WAIT)
 _CALL_EVENTS = frozenset({Returned, Raised, Reused, CircuitOpen, Gone, Lost, Skipped})
 
 
@@ -121,6 +119,8 @@ class CallOnly:
             batch = [only] if (only := calls[0]).ok is None and only.not_before_s <= run.spent_s else []
         else:
             batch = next_batch(run, setup.box)
+            if run.closed and (running := running_late(run)):
+                batch = running
         if setup.runs_programs and len(batch) == 1 and is_program(setup.box, batch[0]):
             return program_step(run, batch[0])
         return CallTools(run, batch) if batch else Wait(run, waits_until(run, setup.box))
@@ -139,7 +139,7 @@ class CallOnly:
                 named = event.call_id  # type: ignore[union-attr]
                 raise WrongEvent(f"run {run.id!r} has no open call {named!r}; it waits for {_waiting(run)}")
             if call.ok is None or call.result_class is FATAL:
-                _skip_after_fatal(run)
+                skip_after_fatal(run)
             return self._after(setup, run)
         if kind is Waited:
             return self._after(setup, run)
@@ -156,7 +156,7 @@ class CallOnly:
             call = settle_call(run, setup.box, cast(CallEvent, event), setup.policy.redecide)
             if call is not None and call.ok is not None:
                 call.awaits = ""
-                _skip_after_fatal(run)
+                skip_after_fatal(run)
         else:
             raise unexpected(run, event, f"a word about the held calls {_waiting(run)}")
         if isinstance(event, Paused) or not release(run, setup.box):
@@ -300,28 +300,6 @@ def begin(run: Run, calls: Sequence[Call]) -> tuple[str, ...]:
         call.started = True
         run.trace.append(("call_started", run.spent_s, call.id, call.tool))
     return (calls[0].id,) if len(calls) == 1 else tuple([call.id for call in calls])
-
-
-def skip_late(run: Run) -> None:
-    """Once the time for work is up, or a wait would outlive it, settle what has not begun."""
-    until = run.limits.work_until_s
-    reason = next((guard.reason for guard in run.closed if guard.reason in _OUT_OF_TIME), None)
-    if reason is None and (until is None or run.spent_s < until):
-        return
-    for call in run.open_calls:
-        if call.ok is None and not call.started and not call.leader:
-            if reason is None:
-                reason = StopReason.DEADLINE
-                run.close(closed_guard(run, time_left))
-            refuse(run, call, f"skipped:{reason.value}", "the time for calls is used up")
-
-
-def _skip_after_fatal(run: Run) -> None:
-    """After a fatal result nothing of the turn begins any more, no other try either."""
-    fatal = next((call for call in run.open_calls if call.result_class is FATAL), None)
-    for call in run.open_calls if fatal is not None else ():
-        if call.ok is None and not call.started and not call.leader:
-            refuse(run, call, "skipped:fatal", "a call of the turn had a fatal result")
 
 
 def unexpected(run: Run, event: Any, wanted: str) -> WrongEvent:
