@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from copy import deepcopy
 from typing import Any
 
 import attrs
@@ -225,6 +227,18 @@ class Run(Later):
     trace: list[TraceRow] = attrs.field(factory=list)
     journal: list[tuple[float, Any]] = attrs.field(factory=list)
 
+    def __getstate__(self) -> dict[str, Any]:
+        """What a copy and a pickle of it hold: everything but who drives it, for nobody drives the copy."""
+        return {**{field.name: getattr(self, field.name) for field in attrs.fields(Run)}, **_UNDRIVEN}
+
+    def __setstate__(self, state: Mapping[str, Any]) -> None:
+        for name, value in state.items():
+            setattr(self, name, value)
+
+    def __copy__(self) -> Run:
+        """A run of its own, as `deepcopy` makes it: two that share their containers could not both be driven."""
+        return deepcopy(self)
+
     @property
     def done(self) -> bool:
         """True once nothing more will be asked of anybody."""
@@ -254,6 +268,8 @@ class Run(Later):
         nothing = (ResultClass.EMPTY, ResultClass.NO_PROGRESS)
         return [call for call in self.calls if call.ok and call.result_class not in nothing and not call.program]
 
+
+_UNDRIVEN: Mapping[str, Any] = {"driven": False, "interrupt": None, "history": None}
 
 # Most runs never count these, and of many runs that wait at once the containers would be what costs most.
 made_when_read(Run, "requests", "window", "observations", "empties", "facts", "fields", "first_fields", "errors", "fixes")
