@@ -48,3 +48,11 @@ def test_a_name_is_found_among_the_offers_and_in_the_history_else_it_stays() -> 
     assert offered.own_name("nothing", spent) == "nothing"
     assert offered.own_name(None, now) == ""
     assert offered.own_name(wire_name("web.search"), attrs.evolve(spent, messages=())) == wire_name("web.search")
+
+
+def test_a_name_that_stands_for_itself_is_not_looked_for_in_the_history() -> None:
+    class Unread(list[Message]):
+        def __reversed__(self) -> Any:
+            raise AssertionError("the history was read")
+
+    assert Offered(lambda offer: {}).own_name("nothing", ModelRequest(tools=(ADD,), messages=Unread())) == "nothing"

@@ -9,7 +9,7 @@ import attrs
 
 from fsm_agent.core.messages import ToolOffer
 from fsm_agent.host.model import ModelRequest
-from fsm_agent.models.tool_names import own_names, wire_name
+from fsm_agent.models.tool_names import is_made, own_names, wire_name
 
 
 @attrs.frozen(eq=False)
@@ -34,8 +34,8 @@ class Offered:
         """The own name of a tool that a model calls: one offered now or called before, else the name as it came."""
         told = name if isinstance(name, str) else ""
         own = self._made(request.tools).names.get(told)
-        if own is not None:
-            return own
+        if own is not None or not is_made(told):
+            return told if own is None else own
         # A tool that is spent is no longer offered, and is still refused under its own name.
         called = (call.tool for message in reversed(request.messages) for call in message.calls)
         return next((tool for tool in called if wire_name(tool) == told), told)

@@ -26,6 +26,11 @@ def wire_name(name: str) -> str:
     return f"{_UNFIT.sub('_', name)[:_STEM] or 'tool'}_{digest}"
 
 
+def is_made(name: str) -> bool:
+    """True for a wire name that may stand for another name than itself."""
+    return _MARKED.fullmatch(name) is not None
+
+
 def own_names(names: Iterable[str]) -> Mapping[str, str]:
     """The own name of each wire name; look up with the wire name itself as the default: a name nobody gave is unknown."""
     return {wire_name(name): name for name in names}
