@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import importlib
 import io
 import json
@@ -624,6 +625,21 @@ _OUT = [Row("a", outcome, "b") for outcome in ("called", "failed", "no_progress"
 _SPIN = [Row("a", "called", "a"), *_OUT[1:]]
 
 
+class _RaisesWhenRead:
+    def __getattr__(self, name: str) -> Any:
+        raise RuntimeError("read on")
+
+
+RAISING = _RaisesWhenRead()
+
+
+class RaisesWhenMade:
+    """A model whose making fails."""
+
+    def __init__(self) -> None:
+        raise ValueError("no server")
+
+
 class WithTable:
     """Something of a user's own that has a table."""
 
@@ -664,10 +680,12 @@ def test_a_failing_check_is_explained_and_those_that_rely_on_it_are_not_made(cal
         ("nothing", "there is no machine 'nothing'; take agent, autogpt, desk, naive"),
         ("no_such_module:x", "importing 'no_such_module' failed: ModuleNotFoundError"),
         ("click.nothing:x", "importing 'click.nothing' failed"),
-        (":x", "importing '' failed"),
+        (":x", "':x' names nothing; write module:attribute"),
         ("os:no_such_thing", "AttributeError: module 'os' has no attribute 'no_such_thing'"),
         ("os:path", "'os:path' is a module, which has no table of states and rows"),
-        ("os:", "AttributeError"),
+        ("os:", "'os:' names nothing; write module:attribute"),
+        ("..:x", "importing '..' failed: TypeError"),
+        (f"{__name__}:RAISING", f"'{__name__}:RAISING': RuntimeError: read on"),
     ],
 )
 def test_a_machine_that_is_none_is_one_line(call: Any, command: str, name: str, why: str) -> None:
@@ -706,6 +724,43 @@ def test_a_module_that_breaks_while_it_is_imported_is_one_line(
     done = call("check", "--machine", "breaks:x")
 
     assert done.err == "fsm-agent: 'breaks:x': importing 'breaks' failed: ZeroDivisionError: division by zero\n"
+
+
+@pytest.mark.parametrize("asked", [("check", "--machine", "leaves:x"), ("ask", "q", "--model", "leaves:x")])
+def test_a_module_that_exits_while_it_is_imported_is_one_line(
+    tmp_path: Path, call: Any, monkeypatch: pytest.MonkeyPatch, asked: tuple[str, ...]
+) -> None:
+    (tmp_path / "leaves.py").write_text("raise SystemExit('no key')\n")
+    monkeypatch.syspath_prepend(tmp_path)
+
+    done = call(*asked)
+
+    assert (done.code, done.err) == (2, "fsm-agent: 'leaves:x': importing 'leaves' failed: SystemExit: no key\n")
+
+
+def test_an_object_that_raises_when_it_is_looked_at_is_one_line(call: Any) -> None:
+    done = call("ask", "q", "--model", f"{__name__}:RaisesWhenMade")
+
+    assert (done.code, done.err) == (2, f"fsm-agent: '{__name__}:RaisesWhenMade': ValueError: no server\n")
+
+
+@pytest.mark.parametrize("arguments", [("--help",), ("ask", "--help"), ("bound",)])
+def test_an_output_that_takes_nothing_is_one_line(arguments: tuple[str, ...], capfd: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Full(io.StringIO):
+        def write(self, text: str) -> int:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(sys, "stdout", Full())
+
+    assert main(arguments) == 2
+    assert capfd.readouterr().err == "fsm-agent: cannot read or write: No space left on device\n"
+
+
+def test_without_an_output_the_commands_say_so(capfd: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdout", None)
+
+    assert main(["handle", "--samples"]) == 2
+    assert capfd.readouterr().err == "fsm-agent: there is no standard output to write to; open it, or send it to a file\n"
 
 
 # ---- diagram
@@ -852,10 +907,19 @@ class Breaks:
 BREAKS = Breaks()
 
 
-def test_an_error_of_our_own_is_one_line(call: Any) -> None:
+def test_what_an_object_of_the_users_raises_is_one_line_that_names_it(call: Any) -> None:
     done = call("check", "--machine", f"{__name__}:BREAKS")
 
-    assert done == Done(2, "", "fsm-agent: unexpected RuntimeError: no\\ntable\\x1b[31m today\n")
+    assert done == Done(2, "", f"fsm-agent: '{__name__}:BREAKS': RuntimeError: no\\ntable\\x1b[31m today\n")
+
+
+def test_an_error_of_our_own_is_one_line(call: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*names: str) -> Any:
+        raise RuntimeError("no\ntable\x1b[31m today")
+
+    monkeypatch.setattr(importlib.import_module("fsm_agent.cli.check"), "machine_of", broken)
+
+    assert call("check") == Done(2, "", "fsm-agent: unexpected RuntimeError: no\\ntable\\x1b[31m today\n")
 
 
 # ---- without click and rich

@@ -228,6 +228,7 @@ FLOORS: dict[str, int] = {
     "cli.handle": 7,
     "cli.lines": 7,
     "cli.machines": 7,
+    "cli.named": 7,
     "cli.report": 7,
     "cli.tally": 7,
     "cli.terminal": 7,

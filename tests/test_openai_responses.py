@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from types import SimpleNamespace
 from typing import Any
 
 import attrs
@@ -239,3 +240,16 @@ def test_a_wrong_client_and_an_option_that_is_ours_are_refused_when_it_is_made()
         OpenAIResponses(None, "m")
     with openai.OpenAI(api_key="x") as own, pytest.raises(BuildError, match="the option 'input' is set by each request"):
         OpenAIResponses(own, "m", input="x")
+
+
+@pytest.mark.parametrize("reason", [None, "", "new_reason", 5])
+def test_a_reply_that_is_not_whole_is_cut_off_for_whatever_reason(reason: Any) -> None:
+    text = SimpleNamespace(type="output_text", text="The first ha")
+    reply = SimpleNamespace(
+        status="incomplete",
+        output=[SimpleNamespace(type="message", content=[text])],
+        incomplete_details=SimpleNamespace(reason=reason) if reason != "" else None,
+    )
+    client = SimpleNamespace(responses=SimpleNamespace(create=lambda **body: reply))
+
+    assert OpenAIResponses(client, "m").reply(ModelRequest()) == Decision(text="The first ha", finish="length")

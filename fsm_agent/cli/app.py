@@ -32,9 +32,8 @@ class _Group(click.Group):
             return failed("stopped by Ctrl-C", INTERRUPTED)
         except FsmAgentError as error:
             return failed(str(error))
-        except OSError as error:
-            discard_stdout()
-            return failed(_os_words(error))
+        except OSError:
+            raise
         except Exception as error:
             return failed(f"unexpected {type(error).__name__}: {shown(error)}")
 
@@ -69,6 +68,8 @@ def run(arguments: Sequence[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
+    if sys.stdout is None:
+        return failed("there is no standard output to write to; open it, or send it to a file")
     try:
         code = commands.main(None if arguments is None else list(arguments), prog_name="fsm-agent", standalone_mode=False)
     except click.UsageError as error:
@@ -78,6 +79,10 @@ def run(arguments: Sequence[str] | None = None) -> int:
         return failed(error.format_message())
     except click.Abort:
         return failed("stopped by Ctrl-C", INTERRUPTED)
+    except OSError as error:
+        # Help is written before any command begins.
+        discard_stdout()
+        return failed(_os_words(error))
     return code if isinstance(code, int) else 0
 
 

@@ -9,7 +9,8 @@ import attrs
 import click
 
 from fsm_agent.cli.exits import OK, SOME_FAILED
-from fsm_agent.cli.providers import NAMES, attribute_named, model_named
+from fsm_agent.cli.named import attribute_named
+from fsm_agent.cli.providers import NAMES, model_named
 from fsm_agent.core.errors import BuildError
 from fsm_agent.core.limits import Limits
 from fsm_agent.core.short_text import printable

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
-import os
-import sys
-
 import attrs
 
+from fsm_agent.cli.named import attribute_named, reading
 from fsm_agent.core.errors import BuildError
 from fsm_agent.core.limits import Limits
 from fsm_agent.core.table import Kind, State, Table
@@ -78,21 +75,10 @@ def breaker_table() -> Table:
 def _imported(name: str) -> Machine:
     from fsm_agent.diagrams import table_of
 
-    module_name, _, path = name.partition(":")
-    # A script installed elsewhere does not see the modules of the directory it is called in.
-    if os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())
-    try:
-        found = importlib.import_module(module_name)
-    except Exception as error:
-        raise BuildError(f"{name!r}: importing {module_name!r} failed: {type(error).__name__}: {error}") from error
-    for part in path.split("."):
+    found = attribute_named(name)
+    with reading(repr(name)):
+        limits = getattr(getattr(found, "setup", found), "limits", None)
         try:
-            found = getattr(found, part)
-        except Exception as error:
-            raise BuildError(f"{name!r}: {type(error).__name__}: {error}") from error
-    limits = getattr(getattr(found, "setup", found), "limits", None)
-    try:
-        return Machine(table_of(found), limits if isinstance(limits, Limits) else Limits())
-    except BuildError:
-        raise BuildError(f"{name!r} is a {type(found).__name__:.60}, which has no table of states and rows") from None
+            return Machine(table_of(found), limits if isinstance(limits, Limits) else Limits())
+        except BuildError:
+            raise BuildError(f"{name!r} is a {type(found).__name__:.60}, which has no table of states and rows") from None

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import importlib
-import os
-import sys
 from typing import Any
 
+from fsm_agent.cli.named import attribute_named, reading
 from fsm_agent.core.errors import BuildError, MissingExtra
 from fsm_agent.host.model_decider import is_model
 
@@ -38,28 +37,12 @@ def model_named(name: str, base_url: str | None = None) -> Any:
         return AnthropicMessages(_client("anthropic", "Anthropic", "anthropic", base_url), rest)
     if rest:
         found = attribute_named(name)
-        model = found() if isinstance(found, type) else found
-        if is_model(model) or callable(model):
-            return model
+        with reading(repr(name)):
+            model = found() if isinstance(found, type) else found
+            if is_model(model) or callable(model):
+                return model
         raise BuildError(f"{name!r} is a {type(model).__name__:.60}; a model has a method reply, a decider is a function")
     raise BuildError(f"there is no model {name!r}; take {NAMES}")
-
-
-def attribute_named(name: str) -> Any:
-    """What stands under ``module:attribute``; raises BuildError where it cannot be had."""
-    module_name, _, path = name.partition(":")
-    if not module_name or not path:
-        raise BuildError(f"{name!r} names nothing; write module:attribute")
-    # A script installed elsewhere does not see the modules of the directory it is called in.
-    if os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())
-    try:
-        found: Any = importlib.import_module(module_name)
-        for part in path.split("."):
-            found = getattr(found, part)
-    except Exception as error:
-        raise BuildError(f"{name!r}: {type(error).__name__}: {error}") from error
-    return found
 
 
 def _client(package: str, kind: str, extra: str, base_url: str | None) -> Any:

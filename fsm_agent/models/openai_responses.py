@@ -81,6 +81,9 @@ class OpenAIResponses:
         text, usage = text_of(parts), self._usage(reply)
         reason = getattr(reply.incomplete_details, "reason", None) or status
         finish = "tool_calls" if calls and status == "completed" else finish_word(reason, usage)
+        if status == "incomplete" and finish != "content_filter":
+            # Whatever broke it off, the service says itself that the reply is not whole.
+            finish = "length"
         return Decision(
             calls=tuple(ToolCall(self._offered.own_name(one.name, request), one.arguments, id=one.call_id) for one in calls),
             text=text or refusal or None,
