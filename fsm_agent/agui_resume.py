@@ -72,6 +72,8 @@ def apply_resume(agent: Agent, run: Run, entries: Iterable[Any] | None) -> tuple
     Raises CannotDecide, the run unchanged, for an id that the run does not wait for, a second answer to one call, a payload
     that is not of the form this module's head gives, and an approval that comes too late or was shown for another call.
     """
+    if entries is not None and not (isinstance(entries, Iterable) and not isinstance(entries, str | bytes | Mapping)):
+        raise CannotDecide(f"the resume is {short(entries, 60)}; give the request's list of entries, or None")
     waiting = {unicode_text(one.call_id): one for one in agent.pending(run)}
     decisions: dict[str, _Decision] = {}
     for entry in entries or ():

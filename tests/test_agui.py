@@ -651,9 +651,12 @@ def test_an_answer_of_another_form_changes_nothing(name: str, entry: dict[str, A
         ([{"status": "resolved"}], "has no call None"),
         ([resolved("a", approved=True), resolved("a", approved=False)], "twice"),
         ([None], "has no call None"),
+        (5, "the resume is 5; give the request's list of entries"),
+        ("a", "the resume is 'a'"),
+        ({"interrupt_id": "a"}, "the resume is {"),
     ],
 )
-def test_an_answer_to_no_call_that_waits_is_refused(entries: list[Any], why: str) -> None:
+def test_an_answer_to_no_call_that_waits_is_refused(entries: Any, why: str) -> None:
     one = agent(calls(("a", "pay", {"sum": 1}), ("b", "look", {"q": 1})), DONE)
     run = one.start("go")
     one.drive(run)

@@ -41,6 +41,7 @@ FLOORS: dict[str, int] = {
     "core.json_decisions": 1,
     "core.keys": 1,
     "core.known_names": 1,
+    "core.manners": 0,
     "core.limits": 1,
     "core.markers": 1,
     "core.foreign_schemas": 1,

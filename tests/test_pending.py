@@ -72,8 +72,8 @@ WRONG: dict[str, tuple[tuple[Any, ...], str]] = {
     "another token": (("p1", APPROVAL, "0" * 16), "the call 'p1' of run 'run' is not the one that was shown; look at it again"),
     "too late": (("p1", APPROVAL, None, 50.1), "the approval of call 'p1' has expired; deny it, or say something new"),
     "one that waits for nobody": (("p3", APPROVAL, None), "the call 'p3' of run 'run' is decided already \\(it may run\\)"),
-    "an unknown one": (("p9", APPROVAL, None), "run 'run' has no call 'p9'; it waits 'p1', 'p2'"),
-    "no id": (([], APPROVAL, None), "run 'run' has no call \\[\\]; it waits 'p1', 'p2'"),
+    "an unknown one": (("p9", APPROVAL, None), "run 'run' has no call 'p9'; it waits for 'p1', 'p2'"),
+    "no id": (([], APPROVAL, None), "run 'run' has no call \\[\\]; it waits for 'p1', 'p2'"),
 }
 
 

@@ -439,7 +439,7 @@ REFUSALS: dict[str, tuple[Callable[[Shop, Run], None], Act, str]] = {
     "of a person": (as_it_is, lambda one, run: one.deliver(run, "a", 1), "waits for a person's approval, not for a client's answer"),
     "of a person, error": (as_it_is, lambda one, run: one.deliver_error(run, "a", "E"), "waits for a person's approval"),
     "of nobody": (as_it_is, lambda one, run: one.approve(run, "b"), "'b'"),
-    "unknown": (as_it_is, lambda one, run: one.approve(run, "z"), "has no call 'z'; it waits 'a', 'c', 'w'"),
+    "unknown": (as_it_is, lambda one, run: one.approve(run, "z"), "has no call 'z'; it waits for 'a', 'c', 'w'"),
     "no id": (as_it_is, lambda one, run: one.approve(run, None), "has no call None"),  # type: ignore[arg-type]
     "other token": (as_it_is, lambda one, run: one.approve(run, "a", token="0123456789abcdef"), "is not the one that was shown"),
     "token of another": (

@@ -17,6 +17,7 @@ from fsm_agent.core.errors import TableError
 from fsm_agent.core.independence import independent
 from fsm_agent.core.limits import Limits
 from fsm_agent.core.making import all_below
+from fsm_agent.core.manners import wrong_manner
 from fsm_agent.core.plain import short
 from fsm_agent.core.run import Run
 from fsm_agent.core.values import StopReason
@@ -57,6 +58,8 @@ def _stop_reason(value: StopReason | str) -> StopReason:
 def _test(_: object, __: object, value: Any) -> None:
     if isinstance(value, type) or not callable(value):
         raise TableError(f"Opaque(test=) is {short(value, 60)}; give a function of the run")
+    if manner := wrong_manner(value):
+        raise TableError(f"Opaque(test=) is {manner}, which is true whatever the run is; give a plain function of the run")
 
 
 def _parts(guards: Any) -> tuple[Guard, ...]:

@@ -74,8 +74,8 @@ def decidable(run: Run, call_id: str, kind: str, token: str | None, wall: float 
     known = next((call for call in (*run.calls, *run.open_calls) if call.id == call_id), None)
     if known is not None:
         raise CannotDecide(f"the call {call_id!r} of run {run.id!r} is decided already ({known.error or 'it may run'})")
-    waiting = ", ".join(repr(call.id) for call in held) or "for nobody"
-    raise CannotDecide(f"run {run.id!r} has no call {short(call_id, 60)}; it waits {waiting}")
+    waiting = ", ".join(repr(call.id) for call in held) or "nobody"
+    raise CannotDecide(f"run {run.id!r} has no call {short(call_id, 60)}; it waits for {waiting}")
 
 
 def _for(kind: str) -> str:

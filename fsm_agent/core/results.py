@@ -11,6 +11,7 @@ import attrs
 
 from fsm_agent.core.decoding import strict_json
 from fsm_agent.core.errors import PASSES
+from fsm_agent.core.manners import says_yes
 from fsm_agent.core.plain import short, storable
 from fsm_agent.core.tools import Retry, Tool
 from fsm_agent.core.values import EMPTY, OK, EffectClass, ResultClass, Verdict
@@ -110,7 +111,8 @@ def _judged(reading: Reading, verdict: Verdict | None) -> Reading:
 
 def _holds(holds: Any, value: Any) -> bool:
     try:
-        return bool(holds(value))
+        said = holds(value)
+        return said if type(said) is bool else says_yes(said)
     except PASSES:
         raise
     except BaseException:

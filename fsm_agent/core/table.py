@@ -9,7 +9,6 @@ import hashlib
 import json
 from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
-from inspect import iscoroutinefunction
 from typing import Any
 
 import attrs
@@ -18,6 +17,7 @@ from fsm_agent.core.errors import TableError
 from fsm_agent.core.guards import Guard, is_guard, spendings
 from fsm_agent.core.known_names import mend
 from fsm_agent.core.limits import Limits
+from fsm_agent.core.manners import wrong_manner
 from fsm_agent.core.plain import short
 from fsm_agent.core.run import Run
 
@@ -125,8 +125,8 @@ def _tool_names(names: Iterable[str] | None) -> frozenset[str] | None:
 
 
 def _observer(_: object, attribute: Any, value: object) -> None:
-    if value is not None and (not callable(value) or iscoroutinefunction(value)):
-        what = "a coroutine function" if callable(value) else short(value, 60)
+    what = wrong_manner(value) if callable(value) else short(value, 60)
+    if value is not None and what:
         raise TableError(f"State({attribute.name}=) is {what}; give a plain function of the run, or leave it out")
 
 

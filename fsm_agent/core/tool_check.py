@@ -8,10 +8,12 @@ from typing import Any
 
 from fsm_agent.core.contracts import ArgumentsContract, ResultContract
 from fsm_agent.core.known_names import mend
+from fsm_agent.core.manners import wrong_manner
 from fsm_agent.core.plain import short
 
 Problem = tuple[str, str]
 _PLACES = ("host", "client", "program")
+_PLAIN = "give a plain function, for its answer is needed at once"
 _FLAGS = ("polling", "constant", "empty_ok", "exclusive", "decode_json")
 
 
@@ -45,6 +47,11 @@ def wrong_kinds(tool: Any, records: Mapping[str, tuple[type, bool]]) -> Iterator
         yield f"classify is {short(tool.classify, 60)}", "give a function of the outcome, or None"
     if not isinstance(tool.approval, bool) and not callable(tool.approval):
         yield f"approval is a {type(tool.approval).__name__}", "give True, False or a function of the arguments"
+    for name in ("build", "classify"):
+        if manner := wrong_manner(getattr(tool, name)):
+            yield f"{name} is {manner}", _PLAIN
+    if manner := wrong_manner(tool.approval, awaited=True):
+        yield f"approval is {manner}", "give True, False or a function of the arguments"
     if tool.where not in _PLACES:
         yield f"where is {short(tool.where, 40)}", f"give {', '.join(map(repr, _PLACES[:-1]))} or {_PLACES[-1]!r}"
     yield from _wrong_conditions(tool.post)
@@ -58,6 +65,8 @@ def _wrong_conditions(post: Any) -> Iterator[Problem]:
     for name, holds in post.items():
         if not isinstance(name, str) or not name or not callable(holds):
             yield f"post has {short(name, 40)}: {short(holds, 40)}", "give a name and a function of the result"
+        elif manner := wrong_manner(holds):
+            yield f"post has {short(name, 40)}, which is {manner}", _PLAIN
 
 
 def _wrong_figures(tool: Any) -> Iterator[Problem]:

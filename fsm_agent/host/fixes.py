@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from inspect import iscoroutinefunction
 from typing import Any
 
 import attrs
 
 from fsm_agent.core.effects import OwnEffect
 from fsm_agent.core.errors import BuildError
+from fsm_agent.core.manners import wrong_manner
 from fsm_agent.core.plain import short
 from fsm_agent.core.run import Run
 from fsm_agent.core.table import KINDS, Table
@@ -58,6 +58,8 @@ def check_callables(**parts: Any) -> None:
         if part is not None and not callable(part):
             wanted = "a model (an object with reply) or a function" if name in ("model", "verify") else "a function"
             raise BuildError(f"{name} is {short(part, 60)}; give {wanted}")
+        if manner := wrong_manner(part, awaited=name != "normalizer"):
+            raise BuildError(f"{name} is {manner}; give a function that returns its answer")
         if isinstance(part, type) and name in ("model", "verify", "close"):
             raise BuildError(f"{name} is the class {part.__name__}; give an instance of it, {part.__name__}(...), or a function")
 
@@ -68,11 +70,16 @@ def check_own(work: Any, effects: Any) -> None:
     for kind, one in (work or {}).items():
         if isinstance(one, type) or not all(callable(getattr(one, step, None)) for step in ("enter", "ask", "tell")):
             raise BuildError(f"work[{short(kind, 60)}] is {short(one, 60)}; give an object with the methods enter, ask and tell")
+        for step in ("enter", "ask", "tell"):
+            if manner := wrong_manner(getattr(one, step)):
+                raise BuildError(f"work[{short(kind, 60)}].{step} is {manner}; give a plain method, and ask for an effect where it waits")
     for effect, performer in (effects or {}).items():
         if not (isinstance(effect, type) and issubclass(effect, OwnEffect)):
             raise BuildError(f"effects has the key {short(effect, 60)}; give classes derived from OwnEffect")
         if not callable(performer):
             raise BuildError(f"effects[{effect.__name__}] is {short(performer, 60)}; give a function of the effect")
+        if manner := wrong_manner(performer, awaited=True):
+            raise BuildError(f"effects[{effect.__name__}] is {manner}; give a function that returns its answer")
 
 
 def own_kinds(machine: Table, work: Any) -> Table:
@@ -89,8 +96,8 @@ def named_repairs(repairs: Mapping[str, Fix]) -> dict[str, tuple[str, Repair]]:
         if not callable(fix):
             what = f"the repair of {short(error, 60)} is {short(fix, 60)}"
             raise BuildError(f"{what}; give a function of tool and arguments")
-        if iscoroutinefunction(fix):
-            raise BuildError(f"the repair of {short(error, 60)} is a coroutine function; give a plain function of tool and arguments")
+        if manner := wrong_manner(fix):
+            raise BuildError(f"the repair of {short(error, 60)} is {manner}; give a plain function of tool and arguments")
         name = getattr(fix, "__name__", "<lambda>")
         if name == "<lambda>" or taken.setdefault(name, fix) is not fix:
             name = error

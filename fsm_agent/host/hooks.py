@@ -8,6 +8,7 @@ from typing import Any
 import attrs
 
 from fsm_agent.core.errors import BuildError
+from fsm_agent.core.manners import wrong_manner
 from fsm_agent.core.plain import short
 from fsm_agent.core.strategies import LoopState
 
@@ -62,3 +63,5 @@ class Hooks:
             hook = getattr(self, field.name)
             if hook is not None and (isinstance(hook, type) or not callable(hook)):
                 raise BuildError(f"Hooks.{field.name} is {short(hook, 60)}; give a function, or leave it out")
+            if manner := wrong_manner(hook, awaited=True):
+                raise BuildError(f"Hooks.{field.name} is {manner}; give a function that returns its answer")

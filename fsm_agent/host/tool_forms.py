@@ -11,6 +11,7 @@ import attrs
 
 from fsm_agent.core.contracts import ArgumentsContract, ResultContract, TableArguments, TableResult
 from fsm_agent.core.errors import ContractError, FsmAgentError
+from fsm_agent.core.manners import wrong_manner
 from fsm_agent.core.plain import short
 from fsm_agent.core.spec_check import check_returns
 from fsm_agent.core.tools import Tool, Toolset
@@ -73,6 +74,8 @@ def make_tool(fn: Callable[..., Any], **declared: Any) -> Tool:
         name = _name_of(fn)
     if not callable(fn):
         raise ContractError(f"tool {name!r}: its body is {short(fn, 60)}; give a function")
+    if manner := wrong_manner(fn, awaited=True):
+        raise ContractError(f"tool {name!r}: its function is {manner}, of which nothing runs; return a list of what it yields")
     unknown = sorted(set(declared) - DECLARED - {"args", "returns"}, key=str)
     if unknown:
         fields = ", ".join(sorted(DECLARED))
@@ -134,6 +137,11 @@ def _check_signature(name: str, fn: Callable[..., Any], contract: ArgumentsContr
                 " give the function that parameter, or take it out of the contract"
             )
     for parameter in parameters.values():
+        if parameter.kind is parameter.POSITIONAL_ONLY:
+            raise ContractError(
+                f"tool {name!r}: its function takes {parameter.name!r} by position only, and calls name their arguments;"
+                " take the / out of its signature"
+            )
         if parameter.kind in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL) or parameter.name == context:
             continue
         if parameter.default is parameter.empty and parameter.name not in required:

@@ -1,0 +1,76 @@
+"""A run as an object of Python's: copied and pickled at any moment, also while somebody drives it."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from fsm_agent import Agent, Run, ToolCall, tool
+from fsm_agent.core.values import StopReason
+
+COPIES: dict[str, Callable[[Run], Run]] = {
+    "copy": copy.copy,
+    "deepcopy": copy.deepcopy,
+    "pickle": lambda run: pickle.loads(pickle.dumps(run)),
+}
+
+
+@tool(effect="pure")
+def look(q: str) -> str:
+    """Look something up."""
+    return f"hit {q}"
+
+
+def copying(made: list[Run], how: Callable[[Run], Run]) -> Agent:
+    """An agent of two calls in a turn whose run is copied whenever its decider is asked."""
+
+    def decide(ask: Any) -> Any:
+        if ask.run.driven:
+            made.append(how(ask.run))
+        return [ToolCall("look", {"q": n}) for n in "ab"] if not ask.run.calls else f"found {len(ask.run.calls)}"
+
+    return Agent([look], decide)
+
+
+@pytest.mark.parametrize("how", COPIES)
+def test_a_copy_of_a_driven_run_is_a_run_of_its_own(how: str) -> None:
+    for awaited in (False, True):
+        made: list[Run] = []
+        agent = copying(made, COPIES[how])
+        answer = asyncio.run(agent.arun("x")) if awaited else agent.run("x")
+
+        assert (answer.text, len(made)) == ("found 2", 2)
+        for one in tuple(made):
+            assert (one.driven, one.interrupt, one.done) == (False, None, False)
+            assert one.calls is not answer.run.calls
+            assert agent.drive(one).text == "found 2"
+        assert agent.replay(answer.run) == answer.run
+
+
+@pytest.mark.parametrize("how", COPIES)
+def test_a_copy_between_two_events_of_a_stream_goes_on_by_itself(how: str) -> None:
+    agent = copying([], copy.deepcopy)
+    run = agent.start("x")
+    for _ in agent.stream(run):
+        one = COPIES[how](run)
+        assert one == run
+        assert agent.load(agent.save(one)) == one
+        if not one.done:
+            assert agent.drive(one).stop_reason is StopReason.ANSWERED
+    assert agent.answer(run).text == "found 2"
+
+
+@pytest.mark.parametrize("how", COPIES)
+def test_a_finished_run_and_its_answer_are_copied_whole(how: str) -> None:
+    agent = copying([], copy.deepcopy)
+    answer = agent.run("x")
+    one = COPIES[how](answer.run)
+
+    assert one == answer.run
+    assert (agent.save(one), agent.history(one)) == (agent.save(answer.run), agent.history(answer.run))
+    assert agent.answer(one) == agent.answer(answer.run)
