@@ -616,6 +616,14 @@ def test_what_is_wrong_is_named_with_its_place(path: tuple[Any, ...], value: Any
         load(changed(save(run), path, value), setup)
 
 
+@pytest.mark.parametrize("turn", ["", "x", "-1", "1.5", "9" * 5000])
+def test_a_decision_of_no_turn_is_refused_with_its_place(turn: str) -> None:
+    setup, run = SAVED["rich"]
+    at = next(n for n, row in enumerate(run.trace) if row[0] == "decision")
+    with pytest.raises(SavedRunError, match=f"run/trace/{at}: a decision is told with the number of its turn"):
+        load(changed(save(run), ("run", "trace", at, "$tuple", 2), turn), setup)
+
+
 @pytest.mark.parametrize(
     ("path", "value", "why"),
     [

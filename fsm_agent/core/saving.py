@@ -80,6 +80,9 @@ def _check(run: Run, setup: Setup) -> None:
             raise SavedRunError(f"run/open_calls/{n}/awaits: {short(call.awaits, 40)} is nothing that a call waits for")
         if call.leader and call.leader not in known:
             raise SavedRunError(f"run/open_calls/{n}/leader: there is no open call {call.leader!r}")
+    for n, (kind, _, subject, _) in enumerate(run.trace):
+        if kind == "decision" and not (subject.isdecimal() and len(subject) <= 18):
+            raise SavedRunError(f"run/trace/{n}: a decision is told with the number of its turn, and this one with {short(subject, 40)}")
     if run.stop is None and (run.closing or run.state in setup.finals):
         raise SavedRunError(f"run/stop: run {run.id!r} is at its end in state {run.state!r} and does not say why")
     if run.done:
