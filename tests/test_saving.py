@@ -11,6 +11,7 @@ from decimal import Decimal
 from typing import Any
 
 import attrs
+import by_hand
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -37,7 +38,7 @@ from strategies import (
 from fsm_agent.core import events
 from fsm_agent.core.agent_table import AGENT
 from fsm_agent.core.answers import answer_of
-from fsm_agent.core.effects import Effect, OwnEffect
+from fsm_agent.core.effects import Effect, OwnEffect, Wait
 from fsm_agent.core.engine import Engine
 from fsm_agent.core.errors import RunError, SavedRunError
 from fsm_agent.core.events import (
@@ -74,7 +75,7 @@ from fsm_agent.core.run import Call, ClosedGuard, Run
 from fsm_agent.core.saving import FORMAT, VERSION, load, save
 from fsm_agent.core.setup import Setup
 from fsm_agent.core.table import Kind, Row, State, Table
-from fsm_agent.core.tools import Toolset
+from fsm_agent.core.tools import Retry, Toolset
 from fsm_agent.core.values import Decision, Judgement, Policy, ResultClass, StopReason, ToolCall, Usage, Verdict
 from fsm_agent.core.work import WORK
 
@@ -622,6 +623,32 @@ def test_a_decision_of_no_turn_is_refused_with_its_place(turn: str) -> None:
     at = next(n for n, row in enumerate(run.trace) if row[0] == "decision")
     with pytest.raises(SavedRunError, match=f"run/trace/{at}: a decision is told with the number of its turn"):
         load(changed(save(run), ("run", "trace", at, "$tuple", 2), turn), setup)
+
+
+def test_a_state_that_was_entered_by_no_word_is_refused_with_its_place() -> None:
+    setup, run = SAVED["rich"]
+    at = next(n for n, row in enumerate(run.trace) if row[0] == "state_entered")
+    with pytest.raises(SavedRunError, match=f"run/trace/{at}: state_entered is told with a word"):
+        load(changed(save(run), ("run", "trace", at, "$tuple", 3), ["ready"]), setup)
+
+
+@pytest.mark.parametrize(("seconds", "why"), [(60.0, "and deadline_s ends"), (1e300, "seconds are no time"), (-1.0, "seconds are no time")])
+def test_a_wait_that_no_run_would_wait_is_refused(seconds: float, why: str) -> None:
+    """Nobody sleeps for years over a text that somebody has changed."""
+    tool = by_hand.a_tool(retry=Retry(attempts=2, backoff_s=[2.0]))
+    hand = by_hand.Hand(tool, limits=Limits()).asks("look").begins().gives("c1", None, by_hand.says("RETRYABLE"))
+    assert isinstance(hand.effect, Wait)
+    text = save(hand.run)
+
+    assert load(text, hand.engine.setup) == hand.run
+    with pytest.raises(SavedRunError, match=why):
+        load(changed(text, ("run", "open_calls", 0, "not_before_s"), seconds), hand.engine.setup)
+
+
+def test_a_wait_for_a_model_that_no_run_would_wait_is_refused() -> None:
+    hand = by_hand.Hand(limits=Limits())
+    with pytest.raises(SavedRunError, match="run 'run' waits until 60 s, and deadline_s ends a run that would wait so long"):
+        load(changed(save(hand.run), ("run", "not_before_s"), 60.0), hand.engine.setup)
 
 
 @pytest.mark.parametrize(

@@ -12,12 +12,14 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 import attrs
 
 from fsm_agent.core import events
+from fsm_agent.core.effects import Wait
 from fsm_agent.core.errors import FsmAgentError, SavedRunError
 from fsm_agent.core.holding import APPROVAL, CHECK, CLIENT
 from fsm_agent.core.limits import Limits
 from fsm_agent.core.plain import loads, short, to_json
 from fsm_agent.core.run import Call, ClosedGuard, Program, Run, Stop
 from fsm_agent.core.setup import Setup
+from fsm_agent.core.turn import wait_closes
 from fsm_agent.core.values import Decision, Judgement, ResultClass, StopReason, ToolCall, Usage, Verdict
 
 FORMAT = "fsm_agent.run"
@@ -65,7 +67,8 @@ def _check(run: Run, setup: Setup) -> None:
         )
     if run.state not in setup.works:
         raise SavedRunError(f"run {run.id!r} is in state {run.state!r}, which machine {setup.table.name!r} does not have")
-    for name, seconds in (("spent_s", run.spent_s), ("not_before_s", run.not_before_s)):
+    waits = ((f"open_calls/{n}/not_before_s", call.not_before_s) for n, call in enumerate(run.open_calls))
+    for name, seconds in (("spent_s", run.spent_s), ("not_before_s", run.not_before_s), *waits):
         if not 0 <= seconds <= _LONGEST_S:
             raise SavedRunError(f"run/{name}: {short(seconds, 40)} seconds are no time that a run can spend")
     _check_stop(run, setup)
@@ -80,7 +83,9 @@ def _check(run: Run, setup: Setup) -> None:
             raise SavedRunError(f"run/open_calls/{n}/awaits: {short(call.awaits, 40)} is nothing that a call waits for")
         if call.leader and call.leader not in known:
             raise SavedRunError(f"run/open_calls/{n}/leader: there is no open call {call.leader!r}")
-    for n, (kind, _, subject, _) in enumerate(run.trace):
+    for n, (kind, _, subject, detail) in enumerate(run.trace):
+        if kind in ("state_entered", "resumed") and not isinstance(detail, str | None):
+            raise SavedRunError(f"run/trace/{n}: {kind} is told with a word, and this one with {short(detail, 40)}")
         if kind == "decision" and not (subject.isdecimal() and len(subject) <= 18):
             raise SavedRunError(f"run/trace/{n}: a decision is told with the number of its turn, and this one with {short(subject, 40)}")
     if run.stop is None and (run.closing or run.state in setup.finals):
@@ -88,9 +93,11 @@ def _check(run: Run, setup: Setup) -> None:
     if run.done:
         return
     try:
-        setup.works[run.state].ask(setup, run)
+        effect = setup.works[run.state].ask(setup, run)
     except Exception as error:
         raise SavedRunError(f"run {run.id!r} cannot go on in state {run.state!r}: {short(error, 200)}") from error
+    if isinstance(effect, Wait) and (closed := wait_closes(run, effect.until_s - run.spent_s - _ROUNDED_S)):
+        raise SavedRunError(f"run {run.id!r} waits until {effect.until_s:g} s, and {closed[0].limit} ends a run that would wait so long")
 
 
 def _check_stop(run: Run, setup: Setup) -> None:
@@ -108,6 +115,8 @@ def _check_stop(run: Run, setup: Setup) -> None:
 
 # A hundred years; what is beyond it was never spent.
 _LONGEST_S = 100 * 366 * 86_400.0
+# What adding a wait to the time spent, and taking that off again, may have made of it.
+_ROUNDED_S = 0.001
 
 
 def _names(setup: Setup) -> str:
