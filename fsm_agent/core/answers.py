@@ -18,7 +18,7 @@ _PIECE = 500
 _MOST_PIECES = 50
 
 
-@attrs.frozen(kw_only=True, slots=False)
+@attrs.frozen(kw_only=True)
 class Evidence:
     """One piece of what was found: the call that found it, its tool, its value, and its declared source."""
 
@@ -28,7 +28,7 @@ class Evidence:
     source: str = ""
 
 
-@attrs.frozen(kw_only=True, slots=False)
+@attrs.frozen(kw_only=True)
 class Answer:
     """What a run ends with: it always has a text and a reason (seed 001's fallback: assumptions, unknowns, questions).
 

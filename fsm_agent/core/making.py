@@ -14,6 +14,7 @@ import attrs
 T = TypeVar("T")
 _LITERALS = (type(None), bool, int, float, str)
 _FACTORIES = {list: "[]", dict: "{}"}
+_WRITABLE = {"__slots__": (), "__setattr__": object.__setattr__, "__delattr__": object.__delattr__}
 
 
 class Later:
@@ -51,7 +52,7 @@ def maker(kind: type[T], *given: str) -> Callable[..., T]:
     What is given has to be as the record keeps it. Raises TypeError for a record whose fields are validated, that converts more
     than is given, or that needs more.
     """
-    names: dict[str, Any] = {"_kind": kind, "_new": object.__new__, "_set": object.__setattr__}
+    names: dict[str, Any] = {"_kind": kind, "_new": object.__new__}
     values: dict[str, str] = {}
     for field in attrs.fields(kind):  # type: ignore[arg-type]
         name, default = field.name, field.default
@@ -67,16 +68,12 @@ def maker(kind: type[T], *given: str) -> Callable[..., T]:
         elif type(default) in _LITERALS:
             values[name] = repr(default)
         else:
-            values[name], names[f"_{name}"] = f"_{name}", default
-    if "__slots__" in vars(kind) and kind.__setattr__ is not object.__setattr__:
-        # A frozen record takes its fields through its slots alone.
-        names |= {f"_set_{name}": vars(kind)[name].__set__ for name in values}
-        lines = [f" _set_{name}(made, {value})" for name, value in values.items()]
-    elif "__slots__" in vars(kind):
-        lines = [f" made.{name} = {value}" for name, value in values.items()]
-    else:
-        # A frozen record without slots has all of its fields in one dict.
-        lines = [f" _set(made, '__dict__', {{{', '.join(f'{name!r}: {value}' for name, value in values.items())}}})"]
+            values[name], names[f"_default_{name}"] = f"_default_{name}", default
+    lines = [f" made.{name} = {value}" for name, value in values.items()]
+    if kind.__setattr__ is not object.__setattr__:
+        # A frozen record is filled while it is of a class of the same shape that is not: else each field costs ten times as much.
+        names |= {"_kind": type(f"_Open{kind.__name__}", (kind,), _WRITABLE), "_closed": kind}
+        lines.append(" made.__class__ = _closed")
     exec("\n".join([f"def make({', '.join(given)}):", " made = _new(_kind)", *lines, " return made"]), names)
     make: Callable[..., T] = names["make"]
     return make

@@ -32,8 +32,7 @@ def _role(role: Role | str) -> Role:
         raise BuildError(f"Message(role=) is {told(role)}; it may be {', '.join(Role)}") from None
 
 
-# Made at every turn, and frozen records without slots are made three times as fast.
-@attrs.frozen(kw_only=True, slots=False)
+@attrs.frozen(kw_only=True)
 class Message:
     """One message of a history that any provider takes.
 
@@ -54,7 +53,7 @@ class Message:
 new_message = maker(Message, "role", "text", "calls", "call_id", "tool", "error")
 
 
-@attrs.frozen(kw_only=True, slots=False)
+@attrs.frozen(kw_only=True)
 class ToolOffer:
     """A tool as a model is told of it: its name, what it does, and the JSON Schema of its arguments (an object)."""
 

@@ -110,7 +110,7 @@ class ClosedGuard:
         return f"{self.guard}: {self.limit}{whose} is {is_now}, {_figure(self.used)} used{by}"
 
 
-@attrs.frozen(kw_only=True, slots=False)
+@attrs.frozen(kw_only=True)
 class Stop:
     """Why a run ended, and what would let it go on.
 

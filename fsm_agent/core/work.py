@@ -48,6 +48,8 @@ from fsm_agent.core.values import FATAL, Judgement
 from fsm_agent.core.verifying import missing_evidence
 from fsm_agent.core.writing import Answer, Synthesize
 
+# One for all runs whose evidence suffices and that nobody else is asked about.
+_DONE = Judgement(decision="done")
 _CALL_EVENTS = frozenset({Returned, Raised, Reused, CircuitOpen, Gone, Lost, Skipped})
 
 
@@ -257,7 +259,7 @@ class Verify:
         lack = missing_evidence(run, setup.required) if setup.box.names() else ""
         if lack:
             return self._no(run, Judgement(decision="need_more", reason=lack))
-        return None if setup.verifies else self._yes(run, Judgement(decision="done"))
+        return None if setup.verifies else self._yes(run, _DONE)
 
     def ask(self, setup: Setup, run: Run) -> Effect:
         return Judge(run)
