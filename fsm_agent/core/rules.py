@@ -224,10 +224,18 @@ def broken_fields(fields: Any, value: Any, path: Path = ()) -> list[Broken]:
         for name, rule in fields.items():
             if name not in value and required(rule):
                 found.append(("missing", (*path, key_name(name)), rule, None))
-        found += [("extra", (*path, key_name(key)), fields, one) for key, one in value.items() if key not in fields]
+        for key, one in value.items():
+            if key not in fields:
+                found.append(("extra", (*path, key_name(key)), fields, one))
         for name, rule in fields.items():
-            if name in value and not _keeps(fits, rule, value[name]):
-                found += broken(rule, value[name], (*path, key_name(name)))
+            if name in value:
+                one = value[name]
+                try:
+                    kept = fits(rule, one)
+                except Exception:
+                    kept = False
+                if not kept:
+                    found += broken(rule, one, (*path, key_name(name)))
     except Exception:
         found.append(("type", path, fields, value))
     return found

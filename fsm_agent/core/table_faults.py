@@ -21,7 +21,7 @@ from fsm_agent.core.rules import (
     fits,
     required,
 )
-from fsm_agent.core.values import Fault
+from fsm_agent.core.values import Fault, new_fault
 
 # The list of a result that holds what was found; others beside it are notes.
 ROWS = "rows"
@@ -62,7 +62,7 @@ def missing_or_extra(spec: Mapping[str, Rule], args: Mapping[str, Any]) -> str:
 
 def argument_faults(spec: Mapping[str, Rule] | None, args: object) -> tuple[Fault, ...]:
     """Every fault of arguments against a table, in the order of `argument_fault`; never raises."""
-    return tuple(_fault(_argument_reason(one), one) for one in _broken_arguments(spec, args))
+    return tuple([_fault(_argument_reason(one), one) for one in _broken_arguments(spec, args)])
 
 
 def _argument_reason(one: Broken) -> str:
@@ -72,12 +72,12 @@ def _argument_reason(one: Broken) -> str:
 
 def _broken_arguments(spec: Mapping[str, Rule] | None, args: object) -> list[Broken]:
     try:
-        if not isinstance(args, Mapping):
+        if type(args) is not dict and not isinstance(args, Mapping):
             return [("type", (), {"type": "object"}, args)]
         if spec is None:
             return []
         found = broken_fields(spec, args if isinstance(args, dict) else dict(args))
-        return in_argument_order(found, spec)
+        return in_argument_order(found, spec) if len(found) > 1 else found
     except Exception:
         return [("type", (), spec, args)]
 
@@ -98,7 +98,7 @@ def _fault(reason: str, one: Broken) -> Fault:
     kind, path, rule, value = one
     # What an unknown key holds says nothing of what would be right, and may be taken for an example.
     got = "nothing" if kind == "missing" else "" if kind == "extra" else describe(value)
-    return Fault(reason=reason, path=path, expected=expected(kind, rule), got=got)
+    return new_fault(reason, path, expected(kind, rule), got)
 
 
 def result_fault(spec: Mapping[str, Rule] | None, value: object, empty_ok: bool = False) -> str:

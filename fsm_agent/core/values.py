@@ -100,9 +100,14 @@ class Fault:
 
     def __str__(self) -> str:
         place = "/".join(map(str, self.path))
+        told = f"expected {self.expected}" if self.expected else ""
+        if self.got:
+            told = f"{told}; got {self.got}" if told else f"got {self.got}"
         where = f"{self.reason} at {place}" if place else self.reason
-        told = [f"{word} {what}" for word, what in (("expected", self.expected), ("got", self.got)) if what]
-        return f"{where} ({'; '.join(told)})" if told else where
+        return f"{where} ({told})" if told else where
+
+
+new_fault = maker(Fault, "reason", "path", "expected", "got")
 
 
 def _result_class(value: ResultClass | str) -> ResultClass:
