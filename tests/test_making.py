@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import pickle
+import re
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import Any
@@ -96,6 +98,55 @@ def test_two_records_share_no_container() -> None:
 def test_what_its_class_has_to_look_at_is_not_made_without_it(kind: type[Any], given: tuple[str, ...]) -> None:
     with pytest.raises(TypeError, match="make the record by its class"):
         maker(kind, *given)
+
+
+def made_by_attrs(kind: type[Any]) -> type[Any]:
+    """The same record with attrs' own constructor."""
+    fields = {field.name: attrs.field(default=field.default, kw_only=field.kw_only) for field in attrs.fields(kind)}
+    return attrs.make_class(kind.__name__, fields, frozen=True, slots=True)
+
+
+SAID = [
+    (ToolCall, ("look",), {}),
+    (ToolCall, ("look", {"n": 1}), {"id": "c"}),
+    (ToolCall, (), {"tool": "look", "changed": "n"}),
+    (Decision, (), {}),
+    (Decision, (), {"calls": (CALL,), "finish": "stop"}),
+    (ToolCall, (), {}),
+    (ToolCall, ("look",), {"tool": "look"}),
+    (Decision, ((CALL,),), {}),
+    (Decision, (), {"word": "x"}),
+]
+
+
+@pytest.mark.parametrize(("kind", "given", "named"), SAID)
+def test_what_a_decider_says_is_made_as_attrs_makes_it(kind: type[Any], given: tuple[Any, ...], named: dict[str, Any]) -> None:
+    try:
+        own = made_by_attrs(kind)(*given, **named)
+    except TypeError as error:
+        with pytest.raises(TypeError, match=re.escape(str(error))):
+            kind(*given, **named)
+        return
+    said = kind(*given, **named)
+    assert type(said) is kind
+    assert fields_of(said) == fields_of(own)
+    assert repr(said) == repr(own)
+    assert [copy.deepcopy(said), pickle.loads(pickle.dumps(said)), attrs.evolve(said)] == [said] * 3
+    with pytest.raises(attrs.exceptions.FrozenInstanceError):
+        setattr(said, attrs.fields(kind)[0].name, None)
+
+
+def test_a_class_derived_from_what_a_decider_says_is_made_too() -> None:
+    class Marked(Decision):
+        mark = "x"
+
+    said = Marked(text="a")
+    assert (type(said), said.text, said.calls, said.mark) == (Marked, "a", (), "x")
+
+
+def test_two_calls_without_arguments_share_none() -> None:
+    assert ToolCall("look").args == {}
+    assert ToolCall("look").args is not ToolCall("look").args
 
 
 @given(st.lists(st.tuples(st.integers(0, 4), st.none() | st.integers(0, 4)), max_size=5))

@@ -72,11 +72,43 @@ def maker(kind: type[T], *given: str) -> Callable[..., T]:
     lines = [f" made.{name} = {value}" for name, value in values.items()]
     if kind.__setattr__ is not object.__setattr__:
         # A frozen record is filled while it is of a class of the same shape that is not: else each field costs ten times as much.
-        names |= {"_kind": type(f"_Open{kind.__name__}", (kind,), _WRITABLE), "_closed": kind}
+        names |= {"_kind": _writable(kind), "_closed": kind}
         lines.append(" made.__class__ = _closed")
     exec("\n".join([f"def make({', '.join(given)}):", " made = _new(_kind)", *lines, " return made"]), names)
     make: Callable[..., T] = names["make"]
     return make
+
+
+def _writable(kind: type[Any]) -> type[Any]:
+    """A class of the same shape as a frozen record's, with fields that can be set."""
+    return type(f"_Open{kind.__name__}", (kind,), _WRITABLE)
+
+
+def quickly_made(kind: type[T]) -> type[T]:
+    """Let the constructor of a frozen record, which says what attrs' own says, set its fields as `maker` does.
+
+    For records that whoever is asked makes at every turn. No field of theirs may be validated or converted.
+    """
+    fields, own = attrs.fields(kind), kind.__init__  # type: ignore[arg-type]
+    names: dict[str, Any] = {"_kind": kind, "_open": _writable(kind), "_set": object.__setattr__, "_own": own, "_absent": attrs.NOTHING}
+    given, lines = ["self", *(["*"] if fields[0].kw_only else [])], []
+    for field in fields:
+        name, default, value = field.name, field.default, field.name
+        if isinstance(default, attrs.Factory):  # type: ignore[arg-type]
+            value, default = f"{_FACTORIES[default.factory]} if {name} is _absent else {name}", attrs.NOTHING
+        names[f"_default_{name}"] = default
+        given.append(name if field.default is attrs.NOTHING else f"{name}=_default_{name}")
+        lines.append(f"  self.{name} = {value}")
+    named = ", ".join(f"{field.name}={field.name}" for field in fields)
+    exec("\n".join([
+        f"def __init__({', '.join(given)}):",
+        " if type(self) is _kind:", "  _set(self, '__class__', _open)", *lines, "  self.__class__ = _kind",
+        " else:", f"  _own(self, {named})",
+    ]), names)  # fmt: skip
+    made = names["__init__"]
+    made.__qualname__, made.__annotations__, made.__doc__ = own.__qualname__, own.__annotations__, own.__doc__
+    setattr(kind, "__init__", made)  # noqa: B010  mypy knows the constructor
+    return kind
 
 
 def all_below(pairs: Iterable[tuple[str, str]]) -> Callable[[Any], bool]:

@@ -9,7 +9,7 @@ from typing import Any
 import attrs
 
 from fsm_agent.core.errors import BuildError
-from fsm_agent.core.making import maker
+from fsm_agent.core.making import maker, quickly_made
 
 
 class EffectClass(StrEnum):
@@ -128,6 +128,7 @@ class Verdict:
     retry_after_s: float | None = None
 
 
+@quickly_made
 @attrs.frozen
 class ToolCall:
     """One call of a `tool` that a decision asks for; `args` may be text that still has to be decoded.
@@ -153,6 +154,7 @@ class Usage:
     cost: float = 0.0
 
 
+@quickly_made
 @attrs.frozen(kw_only=True)
 class Decision:
     """What to do next: call tools, or give a final answer (text, citations, at most one question to the user).
