@@ -29,7 +29,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fsm_agent.core.canonical import Writer, folded, nfc_quoted
-from fsm_agent.core.keys import _all_leaves, call_key, key_args, leaves, loop_key, observation_key
+from fsm_agent.core.keys import _all_leaves, call_key, key_args, leaves, loop_key, observation_key, observed
 from fsm_agent.core.plain import EnumName, dumps, loads
 
 
@@ -573,7 +573,9 @@ def test_a_result_has_these_facts(value: object, facts: set[str]) -> None:
     assert set(leaves(value)) == facts
 
 
-wide = st.sampled_from([2**64, 10**700, "x" * 70, "é" * 70, "x" * 700, {}, [], nested(95), nested(120), {"k" * 700: 1}, {"k" * 70: 1}])
+wide = st.sampled_from([
+    2**64, 10**700, "x" * 70, "é" * 70, "x" * 700, {}, [], nested(95), nested(120), {"k" * 700: 1}, {"k" * 700: [1]}, {"k" * 70: 1},
+])  # fmt: skip
 
 
 @settings(max_examples=200)
@@ -581,6 +583,8 @@ wide = st.sampled_from([2**64, 10**700, "x" * 70, "é" * 70, "x" * 700, {}, [], 
 def test_what_is_small_has_the_keys_that_the_way_for_everything_gives(value: Any) -> None:
     assert list(leaves(value)) == list(_all_leaves(value))
     assert observation_key(value) == folded(Writer(nfc_quoted).long_text(value), 64)
+    key, facts = observed(value)
+    assert (key, list(facts)) == (observation_key(value), list(leaves(value)))
 
 
 @given(st.lists(values, max_size=4), values)

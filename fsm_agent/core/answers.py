@@ -10,10 +10,10 @@ from fsm_agent.core.making import maker
 from fsm_agent.core.pending import Pending, pending_of
 from fsm_agent.core.plain import cut, dumps, short, storable
 from fsm_agent.core.run import Call, Run, Stop
-from fsm_agent.core.values import Status, StopReason
+from fsm_agent.core.values import ANSWERED, Status, StopReason
 
 _OK, _UNVERIFIED = Status.OK, StopReason.UNVERIFIED
-_GOOD = (StopReason.ANSWERED, StopReason.QUESTION)
+_GOOD = (ANSWERED, StopReason.QUESTION)
 _PIECE = 500
 _MOST_PIECES = 50
 

@@ -30,7 +30,7 @@ from uuid import UUID
 
 from fsm_agent.core.plain import CONTAINERS, OPAQUE, EnumName, enum_name, type_name, unwrap
 
-_FOLD_OVER: Final = 600
+FOLD_OVER: Final = 600
 # At ten for a container and one for an item, no more than 181 containers.
 SMALL: Final = 2000
 _SHORT_INT: Final = 10**18
@@ -126,7 +126,7 @@ def small_text(value: Any, quote: Quote, room: list[int]) -> str:
         texts.sort()
     body = "".join(texts)
     body = f"{{{body}}}" if paired else f"[{body}]"
-    return body if len(body) <= _FOLD_OVER else folded(body, _FOLD_OVER)
+    return body if len(body) <= FOLD_OVER else folded(body, FOLD_OVER)
 
 
 class _Open:
@@ -146,7 +146,7 @@ class _Open:
         if self.order:
             texts.sort()
         body = "".join(texts)
-        return folded(f"{self.head}{body}{self.tail}", _FOLD_OVER)
+        return folded(f"{self.head}{body}{self.tail}", FOLD_OVER)
 
 
 class Writer:
@@ -169,9 +169,9 @@ class Writer:
         """The canonical text of a value, folded where it is long."""
         kind: Any = type(value)
         if kind is str:
-            return folded(self.quote(value), _FOLD_OVER)
+            return folded(self.quote(value), FOLD_OVER)
         if kind is int:
-            return folded(integer(value), _FOLD_OVER)
+            return folded(integer(value), FOLD_OVER)
         if kind is dict or kind is list:
             try:
                 return small_text(value, self.quote, [SMALL])
@@ -202,7 +202,7 @@ class Writer:
                     texts.append(entered)  # type: ignore[arg-type]
             else:
                 if len(stack) == 1:
-                    return folded(texts[0], _FOLD_OVER)
+                    return folded(texts[0], FOLD_OVER)
                 text = stack.pop().text()
                 self.active.discard(top.known)
                 self.known[top.known] = text
@@ -217,7 +217,7 @@ class Writer:
             return f"<cycle {type_name(type(value))!a}>"
         kind: Any = type(value)
         if kind is bytes:
-            return folded(repr(value), _FOLD_OVER)
+            return folded(repr(value), FOLD_OVER)
         if kind is EnumName or issubclass(kind, Enum):
             return f"<enum {self.quote(value if kind is EnumName else enum_name(value))}>"
         try:
@@ -231,7 +231,7 @@ class Writer:
             if not told or _ADDRESS.search(told):
                 self.by_identity = True
             told = told or hex(id(value))
-            return folded(f"<{type_name(kind)!a} {told!a}>", _FOLD_OVER)
+            return folded(f"<{type_name(kind)!a} {told!a}>", FOLD_OVER)
         self.active.add(known)
         return opened
 

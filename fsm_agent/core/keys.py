@@ -7,7 +7,18 @@ from enum import Enum
 from operator import itemgetter
 from typing import Any, Final
 
-from fsm_agent.core.canonical import SMALL, WORDS, NotSmall, Quote, Writer, folded, integer, nfc_quoted, small_text
+from fsm_agent.core.canonical import (
+    FOLD_OVER,
+    SMALL,
+    WORDS,
+    NotSmall,
+    Quote,
+    Writer,
+    folded,
+    integer,
+    nfc_quoted,
+    small_text,
+)
 from fsm_agent.core.plain import CONTAINERS, LEAVES, unwrap
 
 _SHORT: Final = 64
@@ -138,6 +149,65 @@ def leaves(value: object) -> Iterator[str]:
     return _all_leaves(value)
 
 
+def observed(value: object) -> tuple[str, Iterator[str]]:
+    """Return `observation_key` and `leaves` of a result, in one walk of it where it is small. Never raises."""
+    if value and (type(value) is dict or type(value) is list):
+        found: list[str] = []
+        try:
+            return folded(_small_both(value, "", found, [_SMALL_DEEP]), _SHORT), iter(found)
+        except Exception:
+            pass
+    return observation_key(value), leaves(value)
+
+
+def _small_both(value: Any, path: str, found: list[str], room: list[int]) -> str:
+    """Return what `small_text` would, and find what `_small_leaves` would; NotSmall where one of them would not."""
+    room[0] -= len(value) + 10
+    if room[0] < 0:
+        raise NotSmall
+    paired = type(value) is dict
+    if paired:
+        steps = []
+        for key, item in value.items():
+            if type(key) is not str:
+                raise NotSmall
+            steps.append((f"{key!a}" if key.isascii() else nfc_quoted(key), item))
+        steps.sort(key=_STEP)
+    else:
+        steps = [("", item) for item in value]
+    texts = []
+    for name, item in steps:
+        step = f"{path}.{name}" if paired else f"{path}[]"
+        if len(step) > _SHORT:
+            step = folded(step, _SHORT)
+        kind = type(item)
+        if kind is str:
+            text = f"{item!a}" if item.isascii() else nfc_quoted(item)
+        elif kind is int:
+            text = integer(item)
+        elif kind in WORDS:
+            text = f"{item}"
+        elif (kind is not dict and kind is not list) or len(name) >= _SMALL_TEXT:
+            raise NotSmall
+        elif item:
+            text = _small_both(item, step, found, room)
+            texts.append(f"{name}:{text}," if paired else f"{text},")
+            continue
+        else:
+            text = "{}" if kind is dict else "[]"
+        if len(text) + len(name) >= _SMALL_TEXT:
+            raise NotSmall
+        texts.append(f"{name}:{text}," if paired else f"{text},")
+        fact = f"{step}={text}"
+        found.append(fact if len(fact) <= _SHORT else folded(fact, _SHORT))
+    if paired:
+        # Keys that NFC makes equal stand by their values.
+        texts.sort()
+    body = "".join(texts)
+    body = f"{{{body}}}" if paired else f"[{body}]"
+    return body if len(body) <= FOLD_OVER else folded(body, FOLD_OVER)
+
+
 def _small_leaves(value: Any, path: str, found: list[str], room: list[int]) -> None:
     """Find what `_all_leaves` would in dicts and lists of JSON, in its order; NotSmall for any other and what is too large."""
     room[0] -= len(value) + 10
@@ -161,6 +231,8 @@ def _small_leaves(value: Any, path: str, found: list[str], room: list[int]) -> N
         elif kind in WORDS:
             text = f"{item}"
         elif kind is dict or kind is list:
+            if len(step) > _SMALL_TEXT:
+                raise NotSmall
             if item:
                 _small_leaves(item, folded(path + step, _SHORT), found, room)
                 continue

@@ -11,8 +11,9 @@ import attrs
 from fsm_agent.core.limits import Limits
 from fsm_agent.core.making import Later, made_when_read, maker
 from fsm_agent.core.short_text import short
-from fsm_agent.core.values import Decision, Judgement, ResultClass, StopReason
+from fsm_agent.core.values import EMPTY, NO_PROGRESS, Decision, Judgement, ResultClass, StopReason
 
+_NOTHING = (EMPTY, NO_PROGRESS)
 # One line of the trace: what happened, when (spent seconds), to what (state, tool or call id), and its detail.
 TraceRow = tuple[str, float, str, Any]
 
@@ -265,8 +266,7 @@ class Run(Later):
 
     def evidence(self) -> list[Call]:
         """The calls whose results count as found: successful, not empty, some progress; of a program those that it made."""
-        nothing = (ResultClass.EMPTY, ResultClass.NO_PROGRESS)
-        return [call for call in self.calls if call.ok and call.result_class not in nothing and not call.program]
+        return [call for call in self.calls if call.ok and call.result_class not in _NOTHING and not call.program]
 
 
 _UNDRIVEN: Mapping[str, Any] = {"driven": False, "interrupt": None, "history": None}

@@ -19,7 +19,7 @@ from fsm_agent.core.guards import (
 from fsm_agent.core.limits import Limits
 from fsm_agent.core.run import Call, ClosedGuard, Run, Stop, deadline_after, new_stop, reserve_of
 from fsm_agent.core.table import Row, Table
-from fsm_agent.core.values import ResultClass, StopReason
+from fsm_agent.core.values import ANSWERED, ResultClass, StopReason
 
 # What a final state means when no guard was closed and nothing else said why.
 _BY_OUTCOME = {
@@ -120,7 +120,7 @@ def _own_reason(run: Run, table: Table, state: str) -> StopReason:
     if run.draft is None and run.judgement is not None and table.state(state).work == "verify" and not run.evidence():
         # Nothing was said and nothing was found: that nobody objected makes no answer of it (seed 002).
         return StopReason.NO_PROGRESS
-    return StopReason.ANSWERED
+    return ANSWERED
 
 
 def with_all_closed(run: Run, table: Table, stop: Stop) -> Stop:

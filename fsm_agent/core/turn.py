@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from fsm_agent.core.events import CallEvent, CircuitOpen, Gone, Lost, Raised, Returned, Reused, Skipped
 from fsm_agent.core.gate import Toolbox, fault_text, learn_secrets
-from fsm_agent.core.keys import leaves, observation_key
+from fsm_agent.core.keys import leaves, observation_key, observed
 from fsm_agent.core.plain import storable
 from fsm_agent.core.redact import marked
 from fsm_agent.core.results import (
@@ -27,7 +27,16 @@ from fsm_agent.core.results import (
 from fsm_agent.core.run import Call, ClosedGuard, Run, deadline_after, reserve_of
 from fsm_agent.core.sealing import marked_event, seal_call
 from fsm_agent.core.tools import Tool
-from fsm_agent.core.values import EMPTY, FATAL, OK, RATE_LIMITED, RETRYABLE, EffectClass, ResultClass, StopReason
+from fsm_agent.core.values import (
+    EMPTY,
+    FATAL,
+    NO_PROGRESS,
+    OK,
+    RATE_LIMITED,
+    RETRYABLE,
+    EffectClass,
+    StopReason,
+)
 
 # A repair is a pure function of the failed call: (tool, arguments, run) -> (tool, arguments), or None when it has no idea.
 Repair = Callable[[str, Any, Run], "tuple[str, Any] | None"]
@@ -299,7 +308,7 @@ def fold(run: Run, box: Toolbox) -> str:
         tool = box.get(call.tool) if watches or result_class is EMPTY else None
         if result_class is FATAL:
             fatal = fatal or call
-        elif result_class is ResultClass.NO_PROGRESS:
+        elif result_class is NO_PROGRESS:
             stale_class = True
         elif result_class is EMPTY and not (call.leader or (tool is not None and tool.empty_ok)):
             intent = call.intent or call.tool
@@ -327,14 +336,19 @@ def _observe(run: Run, call: Call, tool: Tool | None) -> bool:
     """Count an observation and its facts; true when one of them is new."""
     limits = run.limits
     empty_is_normal = tool is not None and tool.empty_ok and says_nothing(call.value)
+    facts_count, found = limits.max_stale_turns is not None, None
     if limits.max_same_observation is not None and not empty_is_normal:
-        key = call.observation = observation_key(call.value)
+        if facts_count:
+            key, found = observed(call.value)
+        else:
+            key = observation_key(call.value)
+        call.observation = key
         count = run.observations[key] = run.observations.get(key, 0) + 1
         run.same_observation = max(run.same_observation, count)
-    if limits.max_stale_turns is None:
+    if not facts_count:
         return True
     facts = run.facts
     before = len(facts)
-    for leaf in leaves(call.value):
+    for leaf in leaves(call.value) if found is None else found:
         facts[leaf] = True
     return len(facts) > before or empty_is_normal

@@ -38,7 +38,7 @@ class ResultClass(StrEnum):
 
 # A member looked up in its class costs ten times as much as a name, and these are looked at several times a call.
 PURE = EffectClass.PURE
-OK, EMPTY, FATAL = ResultClass.OK, ResultClass.EMPTY, ResultClass.FATAL
+OK, EMPTY, FATAL, NO_PROGRESS = ResultClass.OK, ResultClass.EMPTY, ResultClass.FATAL, ResultClass.NO_PROGRESS
 RETRYABLE, RATE_LIMITED = ResultClass.RETRYABLE, ResultClass.RATE_LIMITED
 
 
@@ -83,6 +83,9 @@ class StopReason(StrEnum):
     CONTENT_FILTER = "content_filter"
     INVALID_DECISION = "invalid_decision"
     INVALID_REQUEST = "invalid_request"
+
+
+ANSWERED = StopReason.ANSWERED
 
 
 @attrs.frozen(kw_only=True)
