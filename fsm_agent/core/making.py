@@ -28,7 +28,7 @@ class MadeWhenRead:
 
     __slots__ = ("_make", "_name")
 
-    def __init__(self, name: str, make: Callable[[], Any]) -> None:
+    def __init__(self, name: str, make: Callable[..., Any]) -> None:
         self._name, self._make = name, make
 
     def __get__(self, record: Any, kind: type[Any] | None = None) -> Any:
@@ -61,7 +61,7 @@ def maker(kind: type[T], *given: str) -> Callable[..., T]:
             raise TypeError(f"{kind.__name__}.{name} cannot be set as it is; make the record by its class")
         if not absent:
             values[name] = name
-        elif type(vars(kind).get(name)) is MadeWhenRead:
+        elif isinstance(vars(kind).get(name), MadeWhenRead):
             continue
         elif isinstance(default, attrs.Factory):  # type: ignore[arg-type]
             values[name] = _FACTORIES[default.factory]

@@ -9,13 +9,14 @@ from typing import Any, Protocol, runtime_checkable
 import attrs
 
 from fsm_agent.core import prompts
+from fsm_agent.core.making import Later, MadeWhenRead, maker
 from fsm_agent.core.messages import Message, Purpose, ToolOffer
 from fsm_agent.core.run import Run
 from fsm_agent.core.values import Decision, Usage
 
 
-@attrs.frozen(kw_only=True, slots=False)
-class ModelRequest:
+@attrs.frozen(kw_only=True)
+class ModelRequest(Later):
     """One request to a model.
 
     `instructions` is the system text, `messages` the history (valid for every provider: one result for each call id, in order),
@@ -38,19 +39,17 @@ class ModelRequest:
     seconds_left: float | None = None
     attempt: int = 1
     on_delta: Callable[[str], None] | None = None
+    # Those that the two fields which are left out are made of.
+    _figures: tuple[Any, ...] = attrs.field(default=(), init=False, eq=False, repr=False)
 
 
-class _WhenRead:
+class _WhenRead(MadeWhenRead):
     """A field that a request of a run leaves out: it is made of the run's figures when a model first reads it, as most never do."""
-
-    def __init__(self, name: str, make: Callable[[prompts.Standing, Sequence[Message]], Any]) -> None:
-        self._name, self._make = name, make
 
     def __get__(self, request: Any, kind: type[Any] | None = None) -> Any:
         if request is None:
             return self
-        fields = vars(request)
-        made = fields[self._name] = self._make(prompts.Standing(*fields["_figures"]), fields["messages"])
+        made = vars(request)[self._name] = self._make(prompts.Standing(*request._figures), request.messages)
         return made
 
 
@@ -70,27 +69,29 @@ def request_of(
     """The request for a run's next decision, as the run stands now, whenever its figures are read."""
     limits = run.limits
     until = limits.work_until_s if limits.deadline_s is not None else None
-    fields = {
-        "run_id": run.id,
-        "state": run.state,
-        "purpose": _DECIDE,
-        "instructions": instructions,
-        "messages": messages,
-        "tools": tools,
-        "schema": schema,
-        "seconds_left": None if until is None else max(0.0, until - run.spent_s),
-        "attempt": run.failed_requests + 1,
-        "on_delta": on_delta,
-        "_figures": (limits, run.turns, run.tool_calls, run.steps, run.tokens, run.cost, run.spent_s),
-    }
+    made = _new_request(
+        run.id,
+        run.state,
+        _DECIDE,
+        instructions,
+        messages,
+        tools,
+        schema,
+        None if until is None else max(0.0, until - run.spent_s),
+        run.failed_requests + 1,
+        on_delta,
+        (limits, run.turns, run.tool_calls, run.steps, run.tokens, run.cost, run.spent_s),
+    )
     if not run.calls:
-        fields["summary"] = ""
-    made = _new(ModelRequest)
-    _set(made, "__dict__", fields)
+        vars(made)["summary"] = ""
     return made
 
 
-_DECIDE, _new, _set = Purpose.DECIDE, object.__new__, object.__setattr__
+_DECIDE = Purpose.DECIDE
+_new_request = maker(
+    ModelRequest, "run_id", "state", "purpose", "instructions", "messages", "tools", "schema", "seconds_left", "attempt", "on_delta",
+    "_figures",
+)  # fmt: skip
 
 
 @runtime_checkable
