@@ -199,8 +199,10 @@ class Driver:
                             await _heard(run, watch)
                         break
                 else:
-                    asked = partial(self._left, run, origin)
-                    stop = await aresolve(self._between(run, effect, phase, context), asked) if looks else None
+                    stop = None
+                    if looks:
+                        # Not kept by a name: of many runs that wait at once each would hold it.
+                        stop = await aresolve(self._between(run, effect, phase, context), partial(self._left, run, origin))
                     phase = -1
                     if stop is None:
                         if not (decides_here and kind is Decide):
