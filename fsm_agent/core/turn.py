@@ -27,16 +27,7 @@ from fsm_agent.core.results import (
 from fsm_agent.core.run import Call, ClosedGuard, Run, deadline_after, reserve_of
 from fsm_agent.core.sealing import marked_event, seal_call
 from fsm_agent.core.tools import Tool
-from fsm_agent.core.values import (
-    EMPTY,
-    FATAL,
-    NO_PROGRESS,
-    OK,
-    RATE_LIMITED,
-    RETRYABLE,
-    EffectClass,
-    StopReason,
-)
+from fsm_agent.core.values import EMPTY, FATAL, NO_PROGRESS, OK, RATE_LIMITED, RETRYABLE, EffectClass, StopReason
 
 # A repair is a pure function of the failed call: (tool, arguments, run) -> (tool, arguments), or None when it has no idea.
 Repair = Callable[[str, Any, Run], "tuple[str, Any] | None"]
@@ -338,10 +329,7 @@ def _observe(run: Run, call: Call, tool: Tool | None) -> bool:
     empty_is_normal = tool is not None and tool.empty_ok and says_nothing(call.value)
     facts_count, found = limits.max_stale_turns is not None, None
     if limits.max_same_observation is not None and not empty_is_normal:
-        if facts_count:
-            key, found = observed(call.value)
-        else:
-            key = observation_key(call.value)
+        key, found = observed(call.value) if facts_count else (observation_key(call.value), None)
         call.observation = key
         count = run.observations[key] = run.observations.get(key, 0) + 1
         run.same_observation = max(run.same_observation, count)
