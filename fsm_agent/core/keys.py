@@ -142,7 +142,7 @@ def leaves(value: object) -> Iterator[str]:
     if value and (type(value) is dict or type(value) is list):
         found: list[str] = []
         try:
-            _small_leaves(value, "", found, [_SMALL_DEEP])
+            _small_both(value, "", found, [_SMALL_DEEP])
             return iter(found)
         except Exception:
             pass
@@ -157,11 +157,15 @@ def observed(value: object) -> tuple[str, Iterator[str]]:
             return folded(_small_both(value, "", found, [_SMALL_DEEP]), _SHORT), iter(found)
         except Exception:
             pass
-    return observation_key(value), leaves(value)
+    whole = Writer(nfc_quoted).text(value)
+    return folded(whole, _SHORT), _all_leaves(value, whole)
 
 
 def _small_both(value: Any, path: str, found: list[str], room: list[int]) -> str:
-    """Return what `small_text` would, and find what `_small_leaves` would; NotSmall where one of them would not."""
+    """Return what `small_text` would, and find what `_all_leaves` would in dicts and lists of JSON, in its order.
+
+    NotSmall for any other value and what is too large.
+    """
     room[0] -= len(value) + 10
     if room[0] < 0:
         raise NotSmall
@@ -208,45 +212,7 @@ def _small_both(value: Any, path: str, found: list[str], room: list[int]) -> str
     return body if len(body) <= FOLD_OVER else folded(body, FOLD_OVER)
 
 
-def _small_leaves(value: Any, path: str, found: list[str], room: list[int]) -> None:
-    """Find what `_all_leaves` would in dicts and lists of JSON, in its order; NotSmall for any other and what is too large."""
-    room[0] -= len(value) + 10
-    if room[0] < 0:
-        raise NotSmall
-    if type(value) is dict:
-        steps = []
-        for key, item in value.items():
-            if type(key) is not str:
-                raise NotSmall
-            steps.append((f".{key!a}" if key.isascii() else f".{nfc_quoted(key)}", item))
-        steps.sort(key=_STEP)
-    else:
-        steps = [("[]", item) for item in value]
-    for step, item in steps:
-        kind = type(item)
-        if kind is str:
-            text = f"{item!a}" if item.isascii() else nfc_quoted(item)
-        elif kind is int:
-            text = integer(item)
-        elif kind in WORDS:
-            text = f"{item}"
-        elif kind is dict or kind is list:
-            if len(step) > _SMALL_TEXT:
-                raise NotSmall
-            if item:
-                _small_leaves(item, folded(path + step, _SHORT), found, room)
-                continue
-            text = "{}" if kind is dict else "[]"
-        else:
-            raise NotSmall
-        if len(text) + len(step) > _SMALL_TEXT:
-            raise NotSmall
-        step = path + step
-        text = f"{step}={text}" if len(step) <= _SHORT else f"{folded(step, _SHORT)}={text}"
-        found.append(text if len(text) <= _SHORT else folded(text, _SHORT))
-
-
-def _all_leaves(value: object) -> Iterator[str]:
+def _all_leaves(value: object, whole: str = "") -> Iterator[str]:
     writer = Writer(nfc_quoted)
     stack: list[tuple[str, Any, int]] = [("", value, 0)]
     for _ in range(_MAX_LEAVES):
@@ -263,7 +229,7 @@ def _all_leaves(value: object) -> Iterator[str]:
         else:
             return
     if stack:
-        yield folded(f"the rest of {writer.text(value)}", 0)
+        yield folded(f"the rest of {whole or Writer(nfc_quoted).text(value)}", 0)
 
 
 def _steps(value: Any, writer: Writer) -> list[tuple[str, Any]]:
