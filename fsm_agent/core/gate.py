@@ -42,9 +42,10 @@ def allowed_now(run: Run, box: Toolbox, allowed: Collection[str] | None) -> tupl
     limits, counts = run.limits, run.tool_counts
     if limits.max_tool_calls is not None and run.tool_calls >= limits.max_tool_calls:
         return ()
-    names = tuple(box.names() if allowed is None else [name for name in box.names() if name in allowed])
+    names = tuple(box.names()) if allowed is None else tuple([name for name in box.names() if name in allowed])
     same = limits.max_same_tool_calls
-    if same is None or (type(same) is int and same > (max(counts.values()) if counts else 0)):
+    # No tool was called more often than all of them together.
+    if same is None or (type(same) is int and run.tool_calls < same):
         return names
     return tuple(name for name in names if (most := limits.for_tool(name)) is None or counts.get(name, 0) < most)
 

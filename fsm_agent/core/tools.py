@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
@@ -180,6 +180,7 @@ class Toolset:
             if tool.name in self._tools:
                 raise ContractError(f"two tools are named {tool.name!r}; give each its own name")
             self._tools[tool.name] = tool
+        self._names = tuple(self._tools)
 
     def get(self, name: Any) -> Tool | None:
         """The tool of that name, or None, whatever a decider made of the name."""
@@ -190,6 +191,6 @@ class Toolset:
             name = str.__str__(name)
         return self._tools.get(name)
 
-    def names(self) -> Collection[str]:
+    def names(self) -> tuple[str, ...]:
         """The names, in order."""
-        return self._tools.keys()
+        return self._names
