@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 import pickle
 import re
 from concurrent.futures import ThreadPoolExecutor
@@ -149,9 +150,15 @@ def test_two_calls_without_arguments_share_none() -> None:
     assert ToolCall("look").args is not ToolCall("look").args
 
 
-@given(st.lists(st.tuples(st.integers(0, 4), st.none() | st.integers(0, 4)), max_size=5))
-def test_counters_are_compared_with_their_figures_in_one_function(pairs: list[tuple[int, int | None]]) -> None:
-    figures = SimpleNamespace(**{f"f{n}": figure for n, (_, figure) in enumerate(pairs)})
-    counters = SimpleNamespace(limits=figures, **{f"c{n}": counter for n, (counter, _) in enumerate(pairs)})
-    below = all_below((f"c{n}", f"f{n}") for n in range(len(pairs)))
-    assert below(counters) is all(figure is None or counter < figure for counter, figure in pairs)
+FIGURES = st.none() | st.integers(0, 4)
+
+
+@given(st.lists(st.tuples(st.integers(0, 4) | st.just(math.nan), FIGURES, FIGURES, st.booleans()), max_size=5))
+def test_counters_are_compared_with_their_figures_in_one_function(spent: list[tuple[float, int | None, int | None, bool]]) -> None:
+    figures = {f"l{n}": limit for n, (_, limit, _, _) in enumerate(spent)} | {f"f{n}": one for n, (_, _, one, _) in enumerate(spent)}
+    counters = {f"c{n}": counter for n, (counter, *_) in enumerate(spent)}
+    below = all_below((f"c{n}", f"l{n}", f"f{n}" if derived else f"l{n}") for n, (*_, derived) in enumerate(spent))
+    open_ones = [
+        limit is None or (figure := made if derived else limit) is None or counter < figure for counter, limit, made, derived in spent
+    ]
+    assert below(SimpleNamespace(limits=SimpleNamespace(**figures), **counters)) is all(open_ones)

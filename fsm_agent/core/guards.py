@@ -93,7 +93,7 @@ class Spending:
 
     @test.default
     def _make_test(self) -> Callable[[Run], bool]:
-        return all_below([(self.counter, self.bound or self.limit)]) if _is_of_runs(self) else self._has_left
+        return all_below([(self.counter, self.limit, self.bound or self.limit)]) if _is_of_runs(self) else self._has_left
 
     @_used.default
     def _make_used(self) -> Callable[[Any], Any]:
@@ -154,7 +154,7 @@ class AllOf:
     @_within.default
     def _first_spendings(self) -> Callable[[Run], bool]:
         first: Iterator[Any] = takewhile(_is_of_runs, self.guards)
-        return all_below((one.counter, one.bound or one.limit) for one in first)
+        return all_below((one.counter, one.limit, one.bound or one.limit) for one in first)
 
     @_others.default
     def _behind_them(self) -> tuple[Guard, ...]:
@@ -174,7 +174,8 @@ class AllOf:
 
 def _is_of_runs(guard: Any) -> bool:
     """Whether a guard compares a run's own counter with a figure of its limits."""
-    return type(guard) is Spending and guard.counter in _RUN_FIELDS and (guard.bound or guard.limit) in _FIGURES
+    known = type(guard) is Spending and guard.counter in _RUN_FIELDS
+    return known and {guard.limit, guard.bound or guard.limit} <= _FIGURES
 
 
 def spendings(guard: Guard) -> Iterator[Spending]:

@@ -111,14 +111,18 @@ def quickly_made(kind: type[T]) -> type[T]:
     return kind
 
 
-def all_below(pairs: Iterable[tuple[str, str]]) -> Callable[[Any], bool]:
-    """A function of a record of counters that has its figures under ``limits``: true while each counter is below its figure.
+def all_below(spent: Iterable[tuple[str, str, str]]) -> Callable[[Any], bool]:
+    """A function of a record of counters that has its limits under ``limits``: true while each counter is below its figure.
 
-    A figure that is None bounds nothing. `pairs` are the names of fields, (counter, figure). All are compared in one function, for a
-    call for each would cost more than the comparison.
+    `spent` are names of fields, (counter, limit, figure). A limit that is None bounds nothing; `figure`, where it is another name, is
+    what is made of the limit and compared with. All are compared in one function, for a call for each would cost more than that.
     """
-    parts = [f"((most := limits.{figure}) is None or run.{counter} < most)" for counter, figure in pairs]
+    lines = ["def below(run):", " limits = run.limits"]
+    for counter, limit, figure in spent:
+        closed = f"if most is not None and not run.{counter} < most: return False"
+        made = [] if figure == limit else [" if most is not None:", f"  most = limits.{figure}"]
+        lines += [f" most = limits.{limit}", *made, f" {' ' * bool(made)}{closed}"]
     names: dict[str, Any] = {}
-    exec(f"def below(run):\n limits = run.limits\n return {' and '.join(parts) or True}", names)
+    exec("\n".join([*lines, " return True"]), names)
     below: Callable[[Any], bool] = names["below"]
     return below
