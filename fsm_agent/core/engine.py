@@ -206,7 +206,7 @@ class Engine:
     def _walk(self, run: Run, outcome: str | None) -> None:
         """Walk the row of an outcome, enter where it leads, and so on until something is asked for; None enters the state at once."""
         setup, path, state = self.setup, run.path, run.state
-        fire, ways = setup.machine.fire, setup.ways
+        machine, ways = setup.machine, setup.ways
         observers, enters = setup.observers, setup.enters
         # The row walked, as `walked` reads it: each row passed over has one closed guard, so their number tells which of its outcome.
         by: str | None = None
@@ -215,7 +215,7 @@ class Engine:
                 if observers:
                     self._observe(run, "leave")
                 run.came_by, claims = ways[state].get(outcome) or ((state, outcome), None)
-                closed = fire(run, outcome)
+                closed = machine.fire(run, outcome)
                 state = run.state
                 if claims is not None and (claim := claims.get(state)) is not None and self._breaks_claim(run, claim):
                     return
