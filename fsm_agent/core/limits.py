@@ -114,7 +114,7 @@ class Limits:
     def for_tool(self, tool: str) -> int | None:
         """How many admitted calls one tool may have, or None."""
         figure = self.max_same_tool_calls
-        return figure.get(tool, figure.get(OTHERS)) if isinstance(figure, Mapping) else figure
+        return figure if figure is None or type(figure) is int else figure.get(tool, figure.get(OTHERS))  # type: ignore[union-attr]
 
     @classmethod
     def off(cls, **named: Any) -> Limits:
