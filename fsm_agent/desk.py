@@ -221,9 +221,7 @@ class ToolDesk:
         """
         last = run.calls[-1] if run.calls else None
         ok = last is not None and bool(last.ok)
-        # Most orders fail at nothing, and what nothing was noted in is not made for being read.
-        noted = run.__dict__
-        errors = noted.get("errors", ())
+        errors = run.errors
         if not errors and not ok:
             errors = [run.note.removeprefix("OrderFault: ") or "stopped"]
         rows: list[Any] = []
@@ -240,7 +238,7 @@ class ToolDesk:
             "answer": text,
             "rows": rows,
             "errors": list(errors),
-            "fixes": list(noted.get("fixes", ())),
+            "fixes": list(run.fixes),
             "attempts": len(calls),
             "calls": calls,
             "tool_runs": run.body_runs,
