@@ -127,9 +127,12 @@ def session(tmp_path: Path) -> Callable[..., tuple[int, str]]:
     here = Path(__file__).parent
     env = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST", "COV"))}
     env["PYTHONPATH"] = os.pathsep.join([str(here), str(here.parent)])
+    # Whatever else is installed here would be loaded by each process of each session.
+    env["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
 
     def run(*arguments: str) -> tuple[int, str]:
-        command = [sys.executable, "-m", "pytest", "-q", "-p", "fsm_agent.pytest_edges", "-p", "no:cacheprovider", "--rootdir=.", "."]
+        plugins = [part for name in ("fsm_agent.pytest_edges", "xdist", "no:cacheprovider") for part in ("-p", name)]
+        command = [sys.executable, "-m", "pytest", "-q", *plugins, "--rootdir=.", "."]
         done = subprocess.run([*command, *arguments], capture_output=True, text=True, cwd=tmp_path, env=env, check=False, timeout=120)
         return done.returncode, done.stdout + done.stderr
 
