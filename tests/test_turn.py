@@ -426,6 +426,7 @@ def test_a_remembered_failure_is_replayed_and_counted(error: str) -> None:
 def test_an_open_circuit_is_a_refusal_with_the_time_until_a_probe(seconds: float) -> None:
     hand = Hand(limits=off(max_tool_errors=1)).asks("look").tell(CircuitOpen("c1", seconds))
     assert hand.words == ["refused:circuit_open"]
+    assert [kind for kind, _, subject, _ in hand.run.trace if subject == "c1"] == ["call_admitted", "call_refused"]
     assert f"{seconds:g} s" in hand.call("c1").detail
     assert (hand.run.body_runs, hand.run.tool_errors) == (0, 0)
     assert isinstance(hand.effect, Decide)

@@ -112,15 +112,18 @@ def settle(run: Run, box: Toolbox, event: CallEvent, explain: bool = True) -> Ca
     begun: Tool | None = event.contract if kind is Returned or kind is Raised else None  # type: ignore[union-attr]
     tool = box.get(call.tool) if begun is None else begun
     reading: Reading | None
+    row = "call_finished"
     if kind is Returned or kind is Raised:
         reading = _read_body(run, tool, call, event, explain)
         event.contract = None  # type: ignore[union-attr]
     elif isinstance(event, Reused):
-        call.reused = True
+        call.reused, row = True, "call_reused"
         reading = _remembered(tool, event)
     elif isinstance(event, CircuitOpen):
+        row = "call_refused"
         reading = Reading(False, None, "refused:circuit_open", f"a probe may run in {event.retry_after_s:g} s")
     elif isinstance(event, Gone):
+        row = "call_refused"
         reading = Reading(False, None, "args:unknown_tool", "the tool was removed before its body began")
     elif isinstance(event, Lost):
         reading = _lost(run, tool, call)
@@ -132,7 +135,7 @@ def settle(run: Run, box: Toolbox, event: CallEvent, explain: bool = True) -> Ca
         call.error, call.detail = reading.error, reading.detail
         if reading.error:
             run.errors.append(reading.error)
-        run.trace.append(("call_reused" if call.reused else "call_finished", run.spent_s, call.id, reading.error))
+        run.trace.append((row, run.spent_s, call.id, reading.error))
     return call
 
 
