@@ -387,6 +387,40 @@ def test_one_text_loaded_twice_is_two_runs_that_each_get_their_own_next_turn(mod
 
 
 @both
+def test_lists_that_each_load_act_each_on_the_run_that_it_loaded(mode: str) -> None:
+    lists = [
+        [
+            {"load": "S"}, {"person": {"call": "a", "approve": says}},
+            {"resume": {}, "expect": {"text": "done", "errors": [] if says else ["denied"]}},
+        ]
+        for says in (True, False)
+    ]  # fmt: skip
+    world = {"tools": {"s": tool(approval=True, does=[{"return": 1, "sleep_s": 1}])}, "model": [asks("a"), DONE]}
+    for order in (lists, lists[::-1]):
+        holds(mode, **world, ops=[{"run": {}}, {"save": "S"}, {"together": order}], expect={"tool_runs": {"s": 1}, "model_turns": 3})
+
+
+@both
+def test_a_list_that_acts_on_the_current_run_acts_on_the_one_that_another_loads(mode: str) -> None:
+    together = [[{"load": "S"}, {"resume": {}}], [{"advance_s": 1}, {"cancel": {}, "expect": {"stop_reason": "cancelled"}}]]
+    ops = [{"run": {}}, {"person": {"call": "a", "approve": True}}, {"save": "S"}, {"together": together}]
+    slow = tool(approval=True, does=[{"return": 1, "sleep_s": 5}])
+    holds(mode, tools={"s": slow}, model=[asks("a"), DONE], ops=ops, expect={"stop_reason": "cancelled"})
+
+
+@both
+@pytest.mark.parametrize("fresh", [{}, {"process": "fresh"}])
+@pytest.mark.parametrize("decided_before", [True, False])
+def test_the_events_of_a_resume_hold_what_people_said_before_it_wherever_the_run_was_saved(
+    mode: str, fresh: dict[str, Any], decided_before: bool
+) -> None:
+    person, saved = {"person": {"call": "a", "approve": True}}, [{"save": "S"}, {"load": {"name": "S", **fresh}}]
+    ops = [{"run": {}}, *([person, *saved] if decided_before else [*saved, person]), {"resume": fresh}]
+    expect = {"events_once": ["resumed", "call_started:a"], "events_none": ["paused", "run_started"]}
+    holds(mode, tools={"s": tool(approval=True)}, model=[asks("a"), DONE], ops=ops, expect=expect)
+
+
+@both
 def test_a_body_may_be_held_and_let_go_and_held_again(mode: str) -> None:
     ops = [
         {"run": {"until": {"started": "a"}}, "expect": {"tool_runs": {"s": 1}, "status": "running", "state": "gather"}},

@@ -90,12 +90,17 @@ def _unknown_key(error: Any) -> str:
 
 
 def _alternatives(error: Any) -> str:
+    return " or ".join(dict.fromkeys(_kinds(error))) or "another value"
+
+
+def _kinds(error: Any) -> list[str]:
     kinds: list[str] = []
     for one in error.context:
+        wanted = one.validator_value
         if one.validator == "type":
-            wanted = one.validator_value
             kinds += [wanted] if isinstance(wanted, str) else wanted
         elif one.validator in ("const", "enum"):
-            wanted = one.validator_value
             kinds += [short(value, 40) for value in (wanted if isinstance(wanted, list) else [wanted])]
-    return " or ".join(dict.fromkeys(kinds)) or "another value"
+        elif one.context:
+            kinds += _kinds(one)
+    return kinds

@@ -28,12 +28,13 @@ class StepFailed(AssertionError):
 
 @attrs.frozen
 class Saved:
-    """A saved run with what must be equal once it is loaded, and how far its script was."""
+    """A saved run with what must be equal once it is loaded, how far its script was, and how much of its trace was told by a drive."""
 
     text: str
     facts: Mapping[str, Any]
     position: Any
     script: Any
+    told: int
 
 
 @attrs.define(eq=False)
@@ -132,7 +133,7 @@ class Player:
             await self.driving.let_go(track, keys)
             return
         if keys.get("process") == "fresh":
-            self._load(track, track.agent.save(run), self.host(fresh=True))
+            self._load(track, track.agent.save(run), self.host(fresh=True), track.told)
             run = self._run(track)
         track.since = track.told
         if (run.done or "limits" in keys) and not run.driven:
@@ -159,9 +160,9 @@ class Player:
     async def crash(self, current: Current, keys: Keys | None) -> None:
         """Let the process that drives the current run die; what was saved of the run is all that is left."""
         track = self._track(current)
-        text = track.agent.save(self._run(track))
+        text, told = track.agent.save(self._run(track)), self._told(track)
         await self.driving.die(track)
-        self._load(track, text, track.agent)
+        self._load(track, text, track.agent, told)
 
     # ---- people
 
@@ -199,7 +200,7 @@ class Player:
         track = self._track(current)
         run = self._run(track)
         text = track.agent.save(run)
-        self.saved[name] = Saved(text, facts_of(run), track.script.position(), track.script)
+        self.saved[name] = Saved(text, facts_of(run), track.script.position(), track.script, self._told(track))
 
     async def load(self, current: Current, keys: Any) -> None:
         """Load a saved run, which is the current one from now on; it must stand where it stood."""
@@ -212,17 +213,23 @@ class Player:
         script = attrs.evolve(saved.script, requests=0, by_state={})
         track = Track(agent, script, seen=before.seen)
         script.set_back(saved.position)
-        self._load(track, saved.text, agent)
+        self._load(track, saved.text, agent, saved.told)
         for name, value in facts_of(self._run(track)).items():
             if value != saved.facts[name]:
                 raise StepFailed(f"after the load {name} is {value!r}; it was {saved.facts[name]!r} when it was saved")
         current.take(track)
         self.tracks.append(track)
 
-    def _load(self, track: Track, text: str, agent: Agent) -> None:
+    def _told(self, track: Track) -> int:
+        """How many lines of a run's trace a drive has told; of one that is driven, all there are."""
+        run = self._run(track)
+        return len(run.trace) if run.driven else track.told
+
+    def _load(self, track: Track, text: str, agent: Agent, told: int) -> None:
         track.run, track.agent, track.drive, track.hold = agent.load(text), agent, None, None
         track.answer = standing_answer(agent, track.run)
-        track.since = track.told = len(track.run.trace)
+        # What people said since the last drive is told by the next one.
+        track.since = track.told = told
 
     # ---- time
 

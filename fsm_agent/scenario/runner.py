@@ -176,9 +176,9 @@ class _Showing:
         return any(name in accepted for name in names_of(raised))
 
     async def _together(self, lists: Sequence[Sequence[Mapping[str, Any]]], current: Current, place: str) -> None:
-        own = [any("run" in step for step in steps) for steps in lists]
-        currents = [Current(current.track, current) if runs else current for runs in own]
-        # Lists that act on the current run may mean one that another list begins.
+        own = [any("run" in step or "load" in step for step in steps) for steps in lists]
+        currents = [Current(current.track, current) if has else current for has in own]
+        # Lists that act on the current run may mean one that another list begins or loads.
         order = sorted(range(len(lists)), key=lambda number: not own[number])
         plays = [partial(self.steps, lists[number], currents[number], f"{place}/{number}") for number in order]
         errors = await self.world.stage.beside(plays)

@@ -19,6 +19,8 @@ SPECIAL = ("$float", "$int", "$bytes", "$set", "$object", "$repeat")
 # A typing error in one of these would otherwise be an ordinary object.
 _NEAR = 0.7
 _LONGEST = 10_000_000
+# What is repeated may be long itself.
+_MOST_IN_ALL = 100_000_000
 _MOST_BITS = 4_000_000
 _ARGUMENT = re.compile(r"\$\{\s*args\.([^{}.]*)[^{}]*\}")
 _TEMPLATE = re.compile(r"\$\{([^{}]*)\}")
@@ -134,7 +136,20 @@ def _repeated(inner: Any, in_body: bool) -> Any:
     value, times = decoded(inner[0], in_body=in_body), inner[1]
     if times * (len(value) if isinstance(value, str) else 1) > _LONGEST:
         raise BadValue(f'{{"$repeat"}} makes more than {_LONGEST} characters or items')
+    if times * _size(value, {}) > _MOST_IN_ALL:
+        raise BadValue(f'{{"$repeat"}} makes more than {_MOST_IN_ALL} characters and items in all')
     return value * times if isinstance(value, str) else [value] * times
+
+
+def _size(value: Any, known: dict[int, int]) -> int:
+    """How many characters and items a value has in all; what is repeated in it is measured once."""
+    if isinstance(value, str):
+        return len(value) or 1
+    if not isinstance(value, dict | list):
+        return 1
+    if id(value) not in known:
+        known[id(value)] = 1 + sum([_size(one, known) for one in (value.values() if isinstance(value, dict) else value)])
+    return known[id(value)]
 
 
 def instance(fields: Mapping[str, Any]) -> Any:
