@@ -28,6 +28,7 @@ from strategies import (
     worlds,
 )
 
+from fsm_agent.agent import Agent
 from fsm_agent.core import guards
 from fsm_agent.core.agent_table import AGENT
 from fsm_agent.core.answers import answer_of
@@ -160,7 +161,7 @@ CASES: dict[str, Case] = {
         answers=lambda n: Answers(decide=same), counted=admitted, by=lambda n: list(range(1, n + 2)),
     ),
     "same call in a window": Case(
-        reason="duplicate_call", guard="call_is_new", limit="dedup_window", allowed=lambda n: 1, used=lambda n: 2,
+        reason="duplicate_call", guard="call_is_new", limit="dedup_window", allowed=lambda n: n, used=lambda n: 2,
         least=lambda n: None, answers=lambda n: Answers(decide=periodic(n)), counted=admitted, by=lambda n: [1, n + 1],
     ),
     "same observation": Case(
@@ -963,3 +964,55 @@ def test_a_cancelled_run_that_has_all_it_needs_goes_on() -> None:
     engine.resume(run)
 
     assert isinstance(engine.ask(run), Decide)
+
+
+DONE = Decision(text="done", finish="stop")
+OVERCOME: dict[str, tuple[list[Any], list[str]]] = {
+    "an unusable reply": ([Decision(), DONE], []),
+    "an unusable reply before a call": ([Decision(), (ToolCall("look", {"q": "x"}),), DONE], []),
+    "a verifier's no": ([DONE, DONE], ["not yet"]),
+    "a verifier's no before a question": ([DONE, Decision(question="Which one?")], ["not yet"]),
+    "too little evidence": ([DONE, (ToolCall("look", {"q": "x"}),), DONE], []),
+}
+
+
+@pytest.mark.parametrize("what", OVERCOME)
+def test_a_run_that_ended_well_says_nothing_of_what_was_overcome(what: str) -> None:
+    turns, noes = OVERCOME[what]
+    said, verdicts = iter(turns), iter([Judgement(decision="need_more", reason=no) for no in noes])
+    answer = Agent(
+        {"look": {"fn": lambda q: q, "args": {"q": {"type": "str"}}}},
+        lambda ask: next(said),
+        verify=lambda ask: next(verdicts, True),
+        limits=Limits(min_evidence=1 if what == "too little evidence" else 0),
+    ).run("find")
+
+    assert answer.ok
+    assert str(answer.stop) == answer.stop_reason
+
+
+def test_a_closed_window_is_told_by_its_own_figure_and_the_calls_that_are_in_it() -> None:
+    asked = iter("abcba")
+    answer = Agent(
+        {"look": {"fn": lambda q: q, "args": {"q": {"type": "str"}}}},
+        lambda ask: ToolCall("look", {"q": next(asked, "a")}, id=f"c{ask.run.turns}"),
+        limits=Limits(max_same_call=None, dedup_window=2),
+    ).run("find")
+
+    assert answer.stop is not None
+    (closed,) = answer.stop.closed
+    assert (closed.limit, closed.allowed, closed.calls) == ("dedup_window", 2, ("c1", "c3"))
+    assert str(closed) == "call_is_new: dedup_window is 2, 2 equal calls in it, used by c1, c3"
+    assert answer.stop.raise_to == {"dedup_window": None}
+
+
+def test_of_a_call_that_the_window_has_passed_by_only_what_is_in_it_is_told() -> None:
+    asked = iter("abaa")
+    answer = Agent(
+        {"look": {"fn": lambda q: q, "args": {"q": {"type": "str"}}}},
+        lambda ask: ToolCall("look", {"q": next(asked)}, id=f"c{ask.run.turns}"),
+        limits=Limits(max_same_call=None, dedup_window=1),
+    ).run("find")
+
+    assert answer.stop is not None
+    assert answer.stop.closed[0].calls == ("c2", "c3")

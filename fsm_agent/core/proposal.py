@@ -55,7 +55,8 @@ def accept(run: Run, decision: Decision, policy: Policy, box: Toolbox, typed: Ty
         return _cut_off(run, decision, FINISHES[ended], policy, box)
     text = _text(decision) if decision.text is not None else ""
     if usable and not (text and ended == "stop"):
-        run.invalid_decisions = 0
+        if run.invalid_decisions:
+            overcome(run)
         open_calls(run, calls)
         return "decided"
     if text or _question(decision):
@@ -65,7 +66,8 @@ def accept(run: Run, decision: Decision, policy: Policy, box: Toolbox, typed: Ty
             run.answer, fault = typed.read(text)
             if fault:
                 return malformed(run, f"the answer is not of the form that was asked for: {fault}", StopReason.INVALID_DECISION)
-        run.invalid_decisions = 0
+        if run.invalid_decisions:
+            overcome(run)
         run.draft = attrs.evolve(decision, calls=()) if calls else decision
         return "proposed"
     if calls:
@@ -176,6 +178,11 @@ def malformed(run: Run, why: str, reason: StopReason) -> str:
         )
         return "stopped"
     return "failed"
+
+
+def overcome(run: Run) -> None:
+    """Note that a reply is usable again: what was wrong before it is no word about how the run ends."""
+    run.invalid_decisions, run.note = 0, ""
 
 
 def _stop(run: Run, reason: StopReason, why: str) -> str:

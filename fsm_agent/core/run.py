@@ -108,7 +108,9 @@ class ClosedGuard:
         is_now = _figure(self.allowed)
         if self.reserve and self.allowed is not None:
             is_now = f"{_figure(self.allowed + self.reserve)} ({_figure(self.reserve)} of it for the answer)"
-        return f"{self.guard}: {self.limit}{whose} is {is_now}, {_figure(self.used)} used{by}"
+        # A window's figure is no number of calls that may be equal, but of those among which none may come again.
+        used = "equal calls in it" if self.limit == "dedup_window" else "used"
+        return f"{self.guard}: {self.limit}{whose} is {is_now}, {_figure(self.used)} {used}{by}"
 
 
 @attrs.frozen(kw_only=True)

@@ -254,6 +254,7 @@ class Verify:
         draft = run.draft
         if draft is not None and isinstance(draft.question, str) and draft.question.strip():
             # What is asked of the user is no answer, and needs no evidence (seed 000).
+            run.note = ""
             return "passed"
         # Where there is no tool there is nothing to find evidence with.
         lack = missing_evidence(run, setup.required) if setup.box.names() else ""
@@ -282,7 +283,8 @@ class Verify:
         raise unexpected(run, event, "Judged or JudgeFailed")
 
     def _yes(self, run: Run, judgement: Judgement) -> str:
-        run.judgement = judgement
+        # What was missing before is no word about an answer that passed.
+        run.judgement, run.note = judgement, ""
         run.trace.append(("judged", run.spent_s, "done", judgement.reason))
         return "passed"
 

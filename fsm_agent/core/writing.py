@@ -11,7 +11,7 @@ from fsm_agent.core.events import Composed, ComposeFailed, Decided, Event, Waite
 from fsm_agent.core.exact import exact_decision, exact_usage, word
 from fsm_agent.core.gate import admit_turn
 from fsm_agent.core.plain import storable
-from fsm_agent.core.proposal import FINISHES, accept, ends_run, malformed, spend, take_text
+from fsm_agent.core.proposal import FINISHES, accept, ends_run, malformed, overcome, spend, take_text
 from fsm_agent.core.run import Run
 from fsm_agent.core.sealing import guarded_words
 from fsm_agent.core.setup import Setup
@@ -96,7 +96,7 @@ class Synthesize:
             if fault:
                 why = f"the answer is not of the form that was asked for: {fault}"
                 return self._again(setup, run, why, StopReason.INVALID_DECISION)
-        run.invalid_decisions = 0
+        overcome(run)
         return self._keep(run, text)
 
     def _again(self, setup: Setup, run: Run, why: str, reason: StopReason) -> str | None:
