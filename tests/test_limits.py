@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from decimal import Decimal
 from fractions import Fraction
@@ -12,8 +13,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fsm_agent.agent import Agent
+from fsm_agent.core.answers import Answer
+from fsm_agent.core.effects import Decide
 from fsm_agent.core.errors import LimitsError
 from fsm_agent.core.limits import Limits
+from fsm_agent.core.values import ToolCall
 
 HUGE = 10**5000
 
@@ -219,7 +224,15 @@ def test_the_reserve_is_kept_or_a_tenth_of_a_deadline_that_is_short_for_it(deadl
 OFF: dict[str, Any] = {**dict.fromkeys(DEFAULTS), "min_evidence": 0}
 PRESETS: dict[str, dict[str, Any]] = {
     "off": OFF,
-    "loop_guard": {**DEFAULTS, "max_tool_calls": 12, "max_same_call": 2, "max_same_observation": 3, "max_attempts": 2},
+    "loop_guard": {
+        **DEFAULTS,
+        "max_tool_calls": 12,
+        "max_same_call": 2,
+        "max_same_observation": 3,
+        "max_attempts": 2,
+        "max_same_tool_calls": None,
+        "max_turns": None,
+    },
     "react": {
         **DEFAULTS,
         "max_tool_calls": 6,
@@ -228,6 +241,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "max_tool_errors": 2,
         "max_empty_results": 2,
         "max_stale_turns": 4,
+        "max_same_tool_calls": None,
     },
     "autogpt": {
         **DEFAULTS,
@@ -241,7 +255,15 @@ PRESETS: dict[str, dict[str, Any]] = {
         "min_evidence": 3,
     },
     "lab": {**OFF, "max_attempts": 3, "max_steps": 64},
-    "agent_loop": {**DEFAULTS, "max_turns": 5, "max_calls_per_turn": 10, "stop_after_tool_calls": 20},
+    "agent_loop": {
+        **DEFAULTS,
+        "max_turns": 5,
+        "max_calls_per_turn": 10,
+        "stop_after_tool_calls": 20,
+        "max_tool_calls": None,
+        "max_same_tool_calls": None,
+        "min_evidence": 0,
+    },
 }
 
 
@@ -383,3 +405,42 @@ def test_raising_never_lowers_a_figure_and_twice_is_once(start: dict[str, Any], 
     assert figures(raised) == {**figures(limits), **changes}
     assert raised.raised(changes) == raised
     assert limits.raised({}) == limits
+
+
+# ---- a preset in an agent of one tool: no limit that its seed does not have ends the run before those that it has
+
+
+def asking(limits: Limits, *turns: int) -> Answer:
+    """A run whose decider asks for so many calls a turn, none twice, the last figure for good."""
+    numbers = itertools.count()
+
+    def decide(ask: Decide) -> list[ToolCall]:
+        return [ToolCall("look", {"n": next(numbers)}) for _ in range(turns[min(ask.run.turns, len(turns) - 1)])]
+
+    return Agent({"look": {"fn": lambda n: f"seen {n}", "args": {"n": {"type": "int"}}, "effect": "pure"}}, decide, limits=limits).run("x")
+
+
+@pytest.mark.parametrize(("preset", "most"), [("loop_guard", 12), ("react", 6)])
+def test_a_preset_lets_one_tool_have_all_calls_and_stops_at_the_next(preset: str, most: int) -> None:
+    answer = asking(getattr(Limits, preset)(), 1)
+    assert (answer.stop_reason, answer.usage["body_runs"]) == ("max_tool_calls", most)
+
+
+def test_the_agent_loop_runs_ten_calls_of_one_tool_in_a_turn() -> None:
+    assert answer_errors(asking(Limits.agent_loop(max_turns=1), 12)) == [""] * 10 + ["skipped:max_calls_per_turn"] * 2
+
+
+def test_the_agent_loop_lets_the_turn_that_crosses_its_twenty_calls_finish() -> None:
+    answer = asking(Limits.agent_loop(), 9, 9, 9)
+    assert (answer.stop_reason, answer.usage["body_runs"], answer_errors(answer)) == ("stop_after_tool_calls", 27, [""] * 27)
+
+
+def test_the_agent_loop_ends_with_a_text_that_needed_no_tool() -> None:
+    answer = Agent({"look": {"fn": lambda: 1, "args": {}}}, lambda ask: "Hello.", limits=Limits.agent_loop()).run("hello")
+    assert (answer.status, answer.text, answer.usage["turns"]) == ("ok", "Hello.", 1)
+
+
+def answer_errors(answer: Answer) -> list[str]:
+    """The error words of a run's calls, in order."""
+    assert answer.run is not None
+    return [call.error for call in answer.run.calls]

@@ -124,14 +124,16 @@ class Limits:
 
     @classmethod
     def loop_guard(cls, **named: Any) -> Limits:
-        """The figures of seed 000: 12 calls, 2 of one call, the third equal observation, 2 rounds of gathering."""
-        return cls(**{"max_tool_calls": 12, "max_same_call": 2, "max_same_observation": 3, "max_attempts": 2, **named})
+        """The figures of seed 000: 12 calls, of one tool too, 2 of one call, the third equal observation, 2 rounds of gathering."""
+        figures = {"max_tool_calls": 12, "max_same_call": 2, "max_same_observation": 3, "max_attempts": 2}
+        # What the seed does not count must not end a run before what it does.
+        return cls(**{**figures, "max_same_tool_calls": None, "max_turns": None, **named})
 
     @classmethod
     def react(cls, **named: Any) -> Limits:
-        """The figures of seed 001: 6 calls, 10 turns, no call twice, the second error or empty result of one intent."""
+        """The figures of seed 001: 6 calls, of one tool too, 10 turns, no call twice, the second error or empty result of one intent."""
         figures = {"max_tool_calls": 6, "max_turns": 10, "max_same_call": 1, "max_tool_errors": 2, "max_empty_results": 2}
-        return cls(**{**figures, **named})
+        return cls(**{**figures, "max_same_tool_calls": None, **named})
 
     @classmethod
     def autogpt(cls, **named: Any) -> Limits:
@@ -147,8 +149,10 @@ class Limits:
 
     @classmethod
     def agent_loop(cls, **named: Any) -> Limits:
-        """The figures of seed 004: 5 turns, 10 calls a turn, no further turn after 20 emitted calls."""
-        return cls(**{"max_turns": 5, "max_calls_per_turn": 10, "stop_after_tool_calls": 20, **named})
+        """The figures of seed 004: 5 turns, 10 calls a turn, no further turn after 20 emitted calls; a text without calls is an answer."""
+        figures = {"max_turns": 5, "max_calls_per_turn": 10, "stop_after_tool_calls": 20}
+        # The turn that crosses the 20 is let finish, and one tool may have all of its calls.
+        return cls(**{**figures, "max_tool_calls": None, "max_same_tool_calls": None, "min_evidence": 0, **named})
 
     def raised(self, changes: Mapping[str, Any]) -> Limits:
         """These limits with some of them raised or switched off; lowering one raises LimitsError.
