@@ -45,7 +45,7 @@ from fsm_agent.host.fixes import (
 )
 from fsm_agent.host.guide import Guide
 from fsm_agent.host.hooks import Hooks
-from fsm_agent.host.memory import Memory
+from fsm_agent.host.memory import Memory, TtlMemory
 from fsm_agent.host.model import Model
 from fsm_agent.host.model_decider import ModelDecider, ModelVerifier, is_model
 from fsm_agent.host.ports import Closer, Decider, Host, Performer, Verifier
@@ -64,8 +64,8 @@ class Agent(People, Streams):
     `machine` is the table that is walked, under `limits` (default: its own, else `Limits()`) and `policy`; `allowed` narrows the
     tools of its states. `normalizer` makes the request that is worked with, or refuses it by raising. `repairs` maps an error word
     to a function of tool and arguments. `required` names tools whose evidence an answer needs, `verify` (a function or a model) is
-    asked whether it suffices. `memory` with `ttl_s` (or a tool's own TTL) remembers pure tools, with `negative_ttl_s` their failures
-    too; both are seconds of `clock` (default: the system's). `strategy` and `hooks` are seed 004's. A model is told
+    asked whether it suffices. With `ttl_s` (or a tool's own TTL) pure tools are remembered, with `negative_ttl_s` their failures
+    too, in `memory` (default: one of this agent's own); both are seconds of `clock` (default: the system's). `strategy` and `hooks` are seed 004's. A model is told
     `instructions`, and behind them the generated texts that `prompts` chooses (by default the agent policy alone). `answer` is
     the form of a typed answer: a JSON Schema, an attrs or Pydantic class, or an annotation. `work` gives kinds of work of the
     user's own, `effects` what performs the effects they ask for (a class derived from OwnEffect to a function of it). With
@@ -134,7 +134,7 @@ class Agent(People, Streams):
         if is_model(model):
             decide = ModelDecider(cast(Model, model), setup, instructions=instructions, told=prompts)
             closer = close if close is not None else decide.close
-        host = _host(clock, memory, ttl_s, negative_ttl_s, Sandbox(code_mode, box) if code_mode is not None else None)
+        host = _host(box, clock, memory, ttl_s, negative_ttl_s, Sandbox(code_mode, box) if code_mode is not None else None)
         judge: Any = ModelVerifier(cast(Model, verify), required) if is_model(verify) else verify
         Streams.__init__(self)
         self.driver = Driver(
@@ -253,10 +253,12 @@ def _with_programs(box: Toolset, code_mode: CodeMode | None) -> Toolset:
 
 
 def _host(
-    clock: Clock | None, memory: Memory | None, ttl_s: float | None, negative_ttl_s: float | None, programs: Sandbox | None
+    box: Toolset, clock: Clock | None, memory: Memory | None, ttl_s: float | None, negative_ttl_s: float | None,
+    programs: Sandbox | None,
 ) -> Host:
-    if memory is None and (ttl_s or negative_ttl_s):
-        raise BuildError("a TTL is given and no memory; pass memory=TtlMemory(), or leave the TTL out")
+    if memory is None and (ttl_s or negative_ttl_s or _remembers(box)):
+        # Who says how long something is remembered wants it remembered.
+        memory = TtlMemory()
     return Host(
         clock=clock if clock is not None else SystemClock(),
         memory=memory,
@@ -265,6 +267,12 @@ def _host(
         breakers=Breakers(),
         programs=programs,
     )
+
+
+def _remembers(box: Toolset) -> bool:
+    """Whether a tool says for how long it is remembered."""
+    tools = [box.get(name) for name in box.names()]
+    return any(tool is not None and (tool.cache_ttl_s or tool.negative_ttl_s) for tool in tools)
 
 
 def _closer_of(decide: Any) -> Closer | None:

@@ -351,6 +351,34 @@ def test_a_remembered_success_is_handed_back_marked_and_counted_as_a_call(more: 
     assert asyncio.run(one.arun("go", scope="me")).usage["body_runs"] == 0
 
 
+@pytest.mark.parametrize(
+    "more", [{}, {"ttl_s": None, "fields": {"cache_ttl_s": 60.0}}, {"ttl_s": None, "fields": {"negative_ttl_s": 60.0}}]
+)
+def test_whoever_says_how_long_gets_a_memory_that_runs_of_one_scope_share(more: dict[str, Any]) -> None:
+    one, ran = remembering(memory=None, **more)
+    reused = [reused_in(one.run("go", scope=scope)) for scope in ("me", "me", "you", "", "")]
+
+    only_failures = "fields" in more and "negative_ttl_s" in more["fields"]
+    assert reused == [[False], [not only_failures], [False], [False], [False]]
+    assert len(ran) == (5 if only_failures else 4)
+
+
+def test_agents_share_no_memory_that_nobody_gave_them() -> None:
+    ran: list[int] = []
+    look = tool("t", lambda: ran.append(1) or len(ran), cache_ttl_s=60.0)
+    for _ in range(2):
+        agent(look).run("go", scope="me")
+
+    assert len(ran) == 2
+
+
+def test_a_failure_is_remembered_without_a_memory_of_the_hosts() -> None:
+    one = agent(tool("bad", lambda: 1 / 0, negative_ttl_s=60.0), decide=script(ToolCall("bad"), ToolCall("bad"), "done"))
+    answer = one.run("go")
+
+    assert [(call.error, call.reused) for call in answer.run.calls] == [("raised:ZeroDivisionError", False), ("raised:ZeroDivisionError", True)]
+
+
 def test_memory_expires_by_the_hosts_wall_clock() -> None:
     clock = ScriptedClock(wall_start=1e9)
     one, ran = remembering(clock)
@@ -659,8 +687,7 @@ WRONG: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
     "machine": ({"machine": "agent"}, BuildError, "machine is 'agent'; give a Table"),
     "memory": ({"memory": 5}, BuildError, "memory is 5; give a Memory"),
     "clock": ({"clock": 5}, BuildError, "clock is 5; give a Clock"),
-    "ttl": ({"ttl_s": -1.0}, BuildError, "a TTL is given and no memory; pass memory=TtlMemory"),
-    "negative ttl alone": ({"negative_ttl_s": 5}, BuildError, "a TTL is given and no memory"),
+    "ttl": ({"ttl_s": -1.0}, BuildError, "ttl_s is -1; give seconds from 0"),
     "ttl below 0": (
         {"ttl_s": -1.0, "memory": TtlMemory()},
         BuildError,
