@@ -12,7 +12,7 @@ from fsm_agent.core.agent_table import AGENT
 from fsm_agent.core.answers import Answer, answer_of, paused_answer
 from fsm_agent.core.effects import OwnEffect
 from fsm_agent.core.engine import Engine
-from fsm_agent.core.errors import BuildError, RunError
+from fsm_agent.core.errors import RunError
 from fsm_agent.core.exact import word
 from fsm_agent.core.instructions import Prompts
 from fsm_agent.core.limits import Limits
@@ -65,11 +65,11 @@ class Agent(People, Streams):
     tools of its states. `normalizer` makes the request that is worked with, or refuses it by raising. `repairs` maps an error word
     to a function of tool and arguments. `required` names tools whose evidence an answer needs, `verify` (a function or a model) is
     asked whether it suffices. With `ttl_s` (or a tool's own TTL) pure tools are remembered, with `negative_ttl_s` their failures
-    too, in `memory` (default: one of this agent's own); both are seconds of `clock` (default: the system's). `strategy` and `hooks` are seed 004's. A model is told
-    `instructions`, and behind them the generated texts that `prompts` chooses (by default the agent policy alone). `answer` is
-    the form of a typed answer: a JSON Schema, an attrs or Pydantic class, or an annotation. `work` gives kinds of work of the
-    user's own, `effects` what performs the effects they ask for (a class derived from OwnEffect to a function of it). With
-    `code_mode` the model may answer with programs that call the tools.
+    too, in `memory` (default: one of this agent's own); both are seconds of `clock` (default: the system's). `strategy` and `hooks`
+    are seed 004's. A model is told `instructions`, and behind them the generated texts that `prompts` chooses (by default the agent
+    policy alone). `answer` is the form of a typed answer: a JSON Schema, an attrs or Pydantic class, or an annotation. `work` gives
+    kinds of work of the user's own, `effects` what performs the effects they ask for (a class derived from OwnEffect to a function
+    of it). With `code_mode` the model may answer with programs that call the tools.
 
     Raises BuildError when any of these is wrong, naming the mend.
     """

@@ -376,7 +376,8 @@ def test_a_failure_is_remembered_without_a_memory_of_the_hosts() -> None:
     one = agent(tool("bad", lambda: 1 / 0, negative_ttl_s=60.0), decide=script(ToolCall("bad"), ToolCall("bad"), "done"))
     answer = one.run("go")
 
-    assert [(call.error, call.reused) for call in answer.run.calls] == [("raised:ZeroDivisionError", False), ("raised:ZeroDivisionError", True)]
+    assert calls_of(answer) == [("bad", "raised:ZeroDivisionError")] * 2
+    assert reused_in(answer) == [False, True]
 
 
 def test_memory_expires_by_the_hosts_wall_clock() -> None:

@@ -394,7 +394,10 @@ def confused(outcome: Outcome) -> Any:
         (None, None),
         (verdict, "1  "),
         (confused, None),
-        (lambda outcome: "RETRYABLE", None),
+        (lambda outcome: "RETRYABLE", ""),
+        (lambda outcome: ResultClass.RETRYABLE, ""),
+        (lambda outcome: "retry", None),
+        (lambda outcome: {"result_class": "RETRYABLE"}, None),
         (lambda outcome: None, None),
     ],
 )
@@ -505,7 +508,7 @@ class _Shapeless:
         raise ValueError
 
 
-@pytest.mark.parametrize("make", [_Shapeless, lambda: 5, lambda: None, lambda: "FATAL"], ids=range(4))
+@pytest.mark.parametrize("make", [_Shapeless, lambda: 5, lambda: None, lambda: "fatal?"], ids=range(4))
 def test_a_classifier_that_gives_no_verdict_has_said_nothing(make: Callable[[], Any]) -> None:
     tool = Tool(name="t", fn=lambda: "found", effect="pure", classify=lambda outcome: make())
     answer = Agent([tool], lambda ask: "end" if ask.run.calls else ToolCall("t")).run("x")
@@ -526,3 +529,10 @@ def test_a_body_whose_awaitable_fails_has_run() -> None:
     tool = Tool(name="pays", fn=pays, effect="at_most_once")
     answer = Agent([tool], lambda ask: "end" if ask.run.calls else ToolCall("pays")).run("x")
     assert (len(ran), answer.run.calls[0].error, answer.run.body_runs) == (1, "unknown_outcome", 1)
+
+
+@pytest.mark.parametrize("said", [ResultClass.FATAL, "FATAL"])
+def test_a_class_alone_is_a_verdict(said: str) -> None:
+    tool = Tool(name="t", fn=lambda: "closed", effect="pure", classify=lambda outcome: said)
+    answer = Agent([tool], lambda ask: ToolCall("t")).run("x")
+    assert (answer.status, answer.stop_reason, [call.error for call in answer.run.calls]) == ("failed", "fatal", ["result:fatal"])

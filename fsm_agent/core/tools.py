@@ -13,7 +13,7 @@ from fsm_agent.core.errors import BuildError, ContractError
 from fsm_agent.core.figures import finite_seconds
 from fsm_agent.core.plain import short
 from fsm_agent.core.tool_check import contradictions, wrong_kinds
-from fsm_agent.core.values import EffectClass, Verdict
+from fsm_agent.core.values import EffectClass, ResultClass, Verdict
 
 
 @attrs.frozen(kw_only=True)
@@ -66,7 +66,7 @@ class BreakerPolicy:
             raise BuildError(f"BreakerPolicy(open_s=): expected seconds above 0, got {self.open_s:g}; {_NO_BREAKER}")
 
 
-Classifier = Callable[["Outcome"], "Verdict | None"]
+Classifier = Callable[["Outcome"], "Verdict | ResultClass | None"]
 
 
 @attrs.frozen(kw_only=True)
@@ -107,11 +107,11 @@ class Tool:
     (the same call may be repeated), `constant` (equal results are normal) and `empty_ok` (nothing found is an answer) exempt
     the tool from the loop guards they name. `exclusive` bodies never overlap. `cache_ttl_s` (None: not remembered, 0: never
     reused, `math.inf`: for good) and `negative_ttl_s` are memory, for pure tools only. `post` are named conditions over the
-    result, which `decode_json` reads from JSON text first. `build` makes of measured arguments what `fn` takes. `classify`
-    reads a body's outcome. `source` tells evidence apart (default: the tool). `context_parameter` names the parameter that gets
-    the call's ToolContext. `approval` (true, or a function of the arguments that says whether) has a person asked before the
-    body runs; of a tool `where` the ``client`` is, the body runs elsewhere and its answer is delivered; where it is
-    ``program``, its argument of that name is run in a sandbox.
+    result, which `decode_json` reads from JSON text first. `build` makes of measured arguments what `fn` takes. `classify` reads
+    a body's Outcome and says its Verdict, its ResultClass alone, or None. `source` tells evidence apart (default: the tool).
+    `context_parameter` names the parameter that gets the call's ToolContext. `approval` (true, or a function of the arguments
+    that says whether) has a person asked before the body runs; of a tool `where` the ``client`` is, the body runs elsewhere and
+    its answer is delivered; where it is ``program``, its argument of that name is run in a sandbox.
 
     Raises ContractError when these contradict each other.
     """

@@ -279,7 +279,10 @@ def _classified(tool: Tool, outcome: Outcome) -> Verdict | None:
     assert tool.classify is not None
     try:
         verdict: Any = tool.classify(outcome)
-        return exact_verdict(verdict) if issubclass(type(verdict), Verdict) else None
+        if issubclass(type(verdict), Verdict):
+            return exact_verdict(verdict)
+        # Its class alone says enough; what is none has said nothing.
+        return Verdict(result_class=verdict) if issubclass(type(verdict), str) else None
     except PASSES:
         raise
     except BaseException:
