@@ -142,3 +142,39 @@ def test_a_condition_that_gives_no_answer_after_all_does_not_hold(fn: Any) -> No
 def test_an_answer_is_yes_by_its_truth() -> None:
     assert [says_yes(one) for one in (1, "x", [0], True)] == [True] * 4
     assert [says_yes(one) for one in (0, "", [], None, (n for n in [1]))] == [False] * 5
+
+
+def of_none() -> None:
+    """Takes nothing."""
+
+
+def of_five(one: Any, two: Any, three: Any, four: Any, *, five: Any) -> None:
+    """Takes more than anybody gives."""
+
+
+def of_any(*given: Any, **named: Any) -> None:
+    """Takes whatever comes."""
+
+
+CALLED = {**ASKED_AT_ONCE, **{name: give for name, give in MAY_BE_AWAITED.items() if name not in ("approval", "function")}}
+
+
+@pytest.mark.parametrize("where", CALLED)
+def test_a_function_of_other_arguments_than_it_is_called_with_is_refused_where_it_is_given(where: str) -> None:
+    CALLED[where](of_any)
+    for fn in (of_none, of_five):
+        with pytest.raises((BuildError, ContractError, TableError), match=where) as told:
+            CALLED[where](fn)
+        assert " that is called with (" in str(told.value)
+
+
+def test_the_arguments_are_told_that_a_function_takes_and_those_that_it_gets() -> None:
+    def verify(goal, answer="", *, stats):  # type: ignore[no-untyped-def]  # as a host may write it
+        return True
+
+    with pytest.raises(BuildError, match=r"^verify is a function of \(goal, answer, stats=\) that is called with \(judge\); give a"):
+        Agent(entry(), None, verify=verify)
+
+
+def test_what_a_function_in_c_takes_is_not_guessed() -> None:
+    assert [wrong_manner(fn, given=("value",)) for fn in (bool, dict.fromkeys, print, [].append, max)] == [""] * 5

@@ -58,8 +58,8 @@ def _stop_reason(value: StopReason | str) -> StopReason:
 def _test(_: object, __: object, value: Any) -> None:
     if isinstance(value, type) or not callable(value):
         raise TableError(f"Opaque(test=) is {short(value, 60)}; give a function of the run")
-    if manner := wrong_manner(value):
-        raise TableError(f"Opaque(test=) is {manner}, which is true whatever the run is; give a plain function of the run")
+    if manner := wrong_manner(value, given=("run",)):
+        raise TableError(f"Opaque(test=) is {manner}, whose answer is no word about the run; give a plain function of the run")
 
 
 def _parts(guards: Any) -> tuple[Guard, ...]:

@@ -125,7 +125,7 @@ def _tool_names(names: Iterable[str] | None) -> frozenset[str] | None:
 
 
 def _observer(_: object, attribute: Any, value: object) -> None:
-    what = wrong_manner(value) if callable(value) else short(value, 60)
+    what = wrong_manner(value, given=("run",)) if callable(value) else short(value, 60)
     if value is not None and what:
         raise TableError(f"State({attribute.name}=) is {what}; give a plain function of the run, or leave it out")
 

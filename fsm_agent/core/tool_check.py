@@ -13,7 +13,7 @@ from fsm_agent.core.plain import short
 
 Problem = tuple[str, str]
 _PLACES = ("host", "client", "program")
-_PLAIN = "give a plain function, for its answer is needed at once"
+_PLAIN = "give a plain function of one argument, for its answer is needed at once"
 _FLAGS = ("polling", "constant", "empty_ok", "exclusive", "decode_json")
 
 
@@ -47,8 +47,8 @@ def wrong_kinds(tool: Any, records: Mapping[str, tuple[type, bool]]) -> Iterator
         yield f"classify is {short(tool.classify, 60)}", "give a function of the outcome, or None"
     if not isinstance(tool.approval, bool) and not callable(tool.approval):
         yield f"approval is a {type(tool.approval).__name__}", "give True, False or a function of the arguments"
-    for name in ("build", "classify"):
-        if manner := wrong_manner(getattr(tool, name)):
+    for name, given in (("build", "args"), ("classify", "outcome")):
+        if manner := wrong_manner(getattr(tool, name), given=(given,)):
             yield f"{name} is {manner}", _PLAIN
     if manner := wrong_manner(tool.approval, awaited=True):
         yield f"approval is {manner}", "give True, False or a function of the arguments"
@@ -65,7 +65,7 @@ def _wrong_conditions(post: Any) -> Iterator[Problem]:
     for name, holds in post.items():
         if not isinstance(name, str) or not name or not callable(holds):
             yield f"post has {short(name, 40)}: {short(holds, 40)}", "give a name and a function of the result"
-        elif manner := wrong_manner(holds):
+        elif manner := wrong_manner(holds, given=("value",)):
             yield f"post has {short(name, 40)}, which is {manner}", _PLAIN
 
 

@@ -58,10 +58,15 @@ def check_callables(**parts: Any) -> None:
         if part is not None and not callable(part):
             wanted = "a model (an object with reply) or a function" if name in ("model", "verify") else "a function"
             raise BuildError(f"{name} is {short(part, 60)}; give {wanted}")
-        if manner := wrong_manner(part, awaited=name != "normalizer"):
-            raise BuildError(f"{name} is {manner}; give a function that returns its answer")
         if isinstance(part, type) and name in ("model", "verify", "close"):
             raise BuildError(f"{name} is the class {part.__name__}; give an instance of it, {part.__name__}(...), or a function")
+        if manner := wrong_manner(part, awaited=name != "normalizer", given=_CALLED_WITH.get(name, ())):
+            raise BuildError(f"{name} is {manner}; give a function that returns its answer")
+
+
+_CALLED_WITH: Mapping[str, tuple[str, ...]] = {
+    "model": ("decide",), "verify": ("judge",), "close": ("compose",), "normalizer": ("request",),
+}  # fmt: skip
 
 
 def check_own(work: Any, effects: Any) -> None:
@@ -78,7 +83,7 @@ def check_own(work: Any, effects: Any) -> None:
             raise BuildError(f"effects has the key {short(effect, 60)}; give classes derived from OwnEffect")
         if not callable(performer):
             raise BuildError(f"effects[{effect.__name__}] is {short(performer, 60)}; give a function of the effect")
-        if manner := wrong_manner(performer, awaited=True):
+        if manner := wrong_manner(performer, awaited=True, given=("effect",)):
             raise BuildError(f"effects[{effect.__name__}] is {manner}; give a function that returns its answer")
 
 
@@ -96,7 +101,7 @@ def named_repairs(repairs: Mapping[str, Fix]) -> dict[str, tuple[str, Repair]]:
         if not callable(fix):
             what = f"the repair of {short(error, 60)} is {short(fix, 60)}"
             raise BuildError(f"{what}; give a function of tool and arguments")
-        if manner := wrong_manner(fix):
+        if manner := wrong_manner(fix, given=("tool", "args")):
             raise BuildError(f"the repair of {short(error, 60)} is {manner}; give a plain function of tool and arguments")
         name = getattr(fix, "__name__", "<lambda>")
         if name == "<lambda>" or taken.setdefault(name, fix) is not fix:

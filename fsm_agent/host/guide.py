@@ -38,7 +38,7 @@ class Guide:
         for strategy in self.strategies:
             if isinstance(strategy, type) or not callable(strategy):
                 raise BuildError(f"{short(strategy, 60)} is no strategy; give functions of a LoopState")
-            if manner := wrong_manner(strategy, awaited=True):
+            if manner := wrong_manner(strategy, awaited=True, given=("state",)):
                 raise BuildError(f"the strategy {name_of(strategy)} is {manner}; give a function that returns its answer")
             if _stop_reason(strategy) not in _STOP_REASONS:
                 reason = short(_stop_reason(strategy), 60)

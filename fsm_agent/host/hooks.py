@@ -63,5 +63,13 @@ class Hooks:
             hook = getattr(self, field.name)
             if hook is not None and (isinstance(hook, type) or not callable(hook)):
                 raise BuildError(f"Hooks.{field.name} is {short(hook, 60)}; give a function, or leave it out")
-            if manner := wrong_manner(hook, awaited=True):
+            if manner := wrong_manner(hook, awaited=True, given=_CALLED_WITH[field.name]):
                 raise BuildError(f"Hooks.{field.name} is {manner}; give a function that returns its answer")
+
+
+_CALLED_WITH = {
+    "on_iteration": ("context",),
+    "before_tool_call": ("context", "call"),
+    "after_tool_phase": ("context", "calls"),
+    "should_continue": ("context", "state"),
+}
