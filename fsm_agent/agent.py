@@ -24,7 +24,7 @@ from fsm_agent.core.saving import load, save
 from fsm_agent.core.setup import Setup, Work
 from fsm_agent.core.strategies import Strategy
 from fsm_agent.core.table import Table
-from fsm_agent.core.tools import Toolset
+from fsm_agent.core.tools import Tool, Toolset
 from fsm_agent.core.transcript import as_plain, is_messages, transcript
 from fsm_agent.core.typed_answer import typed_answer
 from fsm_agent.core.values import Policy, StopReason
@@ -50,6 +50,7 @@ from fsm_agent.host.model import Model
 from fsm_agent.host.model_decider import ModelDecider, ModelVerifier, is_model
 from fsm_agent.host.ports import Closer, Decider, Host, Performer, Verifier
 from fsm_agent.host.tool_forms import toolset
+from fsm_agent.host.tool_verifier import tool_verifier, verifier_of
 from fsm_agent.people import People, taken
 from fsm_agent.streaming import Streams
 
@@ -63,13 +64,14 @@ class Agent(People, Streams):
     `close` gives the closing answer of a run that was stopped. Without it (None) runs are driven by hand, through `engine`.
     `machine` is the table that is walked, under `limits` (default: its own, else `Limits()`) and `policy`; `allowed` narrows the
     tools of its states. `normalizer` makes the request that is worked with, or refuses it by raising. `repairs` maps an error word
-    to a function of tool and arguments. `required` names tools whose evidence an answer needs, `verify` (a function or a model) is
-    asked whether it suffices. With `ttl_s` (or a tool's own TTL) pure tools are remembered, with `negative_ttl_s` their failures
-    too, in `memory` (default: one of this agent's own); both are seconds of `clock` (default: the system's). `strategy` and `hooks`
-    are seed 004's. A model is told `instructions`, and behind them the generated texts that `prompts` chooses (by default the agent
-    policy alone). `answer` is the form of a typed answer: a JSON Schema, an attrs or Pydantic class, or an annotation. `work` gives
-    kinds of work of the user's own, `effects` what performs the effects they ask for (a class derived from OwnEffect to a function
-    of it). With `code_mode` the model may answer with programs that call the tools.
+    to a function of tool and arguments. `required` names tools whose evidence an answer needs, `verify` (a function of a `Judge`, a
+    model, or a tool of seed 002's four inputs; default: the tool that alone is allowed where answers are verified) is asked whether
+    it suffices. With `ttl_s` (or a tool's own TTL) pure tools are remembered, with `negative_ttl_s` their failures too, in `memory`
+    (default: one of this agent's own); both are seconds of `clock` (default: the system's). `strategy` and `hooks` are seed 004's.
+    A model is told `instructions`, and behind them the generated texts that `prompts` chooses (by default the agent policy alone).
+    `answer` is the form of a typed answer: a JSON Schema, an attrs or Pydantic class, or an annotation. `work` gives kinds of work
+    of the user's own, `effects` what performs the effects they ask for (a class derived from OwnEffect to a function of it). With
+    `code_mode` the model may answer with programs that call the tools.
 
     Raises BuildError when any of these is wrong, naming the mend.
     """
@@ -86,7 +88,7 @@ class Agent(People, Streams):
         repairs: Mapping[str, Fix] | None = None,
         required: Collection[str] = (),
         normalizer: Callable[[Any], Any] | None = None,
-        verify: Model | Verifier | None = None,
+        verify: Model | Verifier | Tool | None = None,
         close: Closer | None = None,
         memory: Memory | None = None,
         ttl_s: float | None = None,
@@ -101,7 +103,8 @@ class Agent(People, Streams):
         answer: Any = None,
         code_mode: CodeMode | None = None,
     ) -> None:
-        check_callables(model=None if is_model(model) else model, verify=None if is_model(verify) else verify)
+        judges = is_model(verify) or isinstance(verify, Tool)
+        check_callables(model=None if is_model(model) else model, verify=None if judges else verify)
         check_callables(normalizer=normalizer, close=close)
         check_machine("machine", machine)
         check_mappings(allowed=allowed, repairs=repairs)
@@ -113,8 +116,10 @@ class Agent(People, Streams):
         box = _with_programs(toolset(tools), code_mode)
         self.typed = typed_answer(answer) if answer is not None else None
         closer = close if close is not None else _closer_of(model)
+        table = own_kinds(machine, work).allowing(allowed or {})
+        verify = verify if verify is not None else verifier_of(table, box)
         setup = Setup(
-            table=own_kinds(machine, work).allowing(allowed or {}),
+            table=table,
             box=box,
             work={**WORK, **(work or {})},
             limits=limits if limits is not None else machine.limits,
@@ -136,6 +141,7 @@ class Agent(People, Streams):
             closer = close if close is not None else decide.close
         host = _host(box, clock, memory, ttl_s, negative_ttl_s, Sandbox(code_mode, box) if code_mode is not None else None)
         judge: Any = ModelVerifier(cast(Model, verify), required) if is_model(verify) else verify
+        judge = tool_verifier(verify) if isinstance(verify, Tool) else judge
         Streams.__init__(self)
         self.driver = Driver(
             engine=self.engine, decide=decide, host=host, verify=judge, close=closer, guide=guide, performers=effects or {}

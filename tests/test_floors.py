@@ -133,6 +133,7 @@ FLOORS: dict[str, int] = {
     "host.workers": 5,
     "host.interrupt": 5,
     "host.model_decider": 5,
+    "host.tool_verifier": 5,
     "host.replies": 5,
     "host.reentrance": 5,
     "host.resolve": 5,

@@ -71,8 +71,7 @@ def task_policy(
 def verifier_prompt(run: Run, required: Collection[str] = ()) -> str:
     """What a verifying model is asked (seed 002): its inputs, the checklist, and the JSON that it has to answer with."""
     least = run.limits.min_evidence or 0
-    draft = run.draft.text if run.draft is not None and isinstance(run.draft.text, str) else ""
-    found = run.evidence()
+    given = verifier_inputs(run)
     last = [call for call in run.calls if call.admitted][-_LAST:]
     lines = [
         "You check the result of an agent. Answer with one JSON object and nothing else:",
@@ -83,16 +82,29 @@ def verifier_prompt(run: Run, required: Collection[str] = ()) -> str:
         f"2) Are there at least {least} pieces of evidence, independent of each other?",
         f"3) Were the last {_LAST} calls repeated or without progress?",
         "4) Is a budget of calls, turns, time or money about to be exceeded?",
-        f"goal: {cut(_text(run.request), 4000)}",
-        f"current_answer: {cut(draft, 4000)}",
+        f"goal: {given['goal']}",
+        f"current_answer: {given['current_answer']}",
         "evidence_summaries:",
-        *(f"- {call.id} {call.tool}: {_piece(call.value)}" for call in found[-20:]),
-        f"tool_call_stats: {dumps(storable(dict(run.tool_counts)))}",
+        *(f"- {piece}" for piece in given["evidence_summaries"]),
+        f"tool_call_stats: {dumps(storable(given['tool_call_stats']))}",
         "last_calls:",
         *(f"- {call.tool} {_piece(call.args)} -> {_outcome(call)}" for call in last),
         f"left: {_left(run)}",
     ]
     return "\n".join(lines)
+
+
+def verifier_inputs(run: Run) -> dict[str, Any]:
+    """What a verifier judges by (seed 002): `goal` and `current_answer` as text, `evidence_summaries` as a list of texts, the last
+    20, and `tool_call_stats`, the number of calls by tool.
+    """
+    draft = run.draft.text if run.draft is not None and isinstance(run.draft.text, str) else ""
+    return {
+        "goal": cut(_text(run.request), 4000),
+        "current_answer": cut(draft, 4000),
+        "evidence_summaries": [f"{call.id} {call.tool}: {_piece(call.value)}" for call in run.evidence()[-20:]],
+        "tool_call_stats": dict(run.tool_counts),
+    }
 
 
 def closing_prompt(run: Run) -> str:

@@ -133,6 +133,11 @@ def judgement_of_text(text: str) -> Judgement:
 
 
 def _action(action: Any) -> ToolCall | None:
-    if isinstance(action, Mapping) and isinstance(action.get("tool"), str):
-        return ToolCall(tool=action["tool"], args=action.get("args"))
+    if isinstance(action, Mapping):
+        named = next((action[key] for key in _TOOL_KEYS if isinstance(action.get(key), str)), None)
+        return ToolCall(tool=named, args=action.get("args")) if named is not None else None
     return action if isinstance(action, ToolCall) else None
+
+
+# Seeds 000 and 002 name the tool of an action by words of their own.
+_TOOL_KEYS = ("tool", "tool_name", "toolName")
