@@ -14,6 +14,7 @@ from model_server import server as server
 from model_speech import Said
 from model_ways import ASKED
 
+from fsm_agent.agent import Agent
 from fsm_agent.core.messages import Message, Purpose, Role
 from fsm_agent.core.values import Decision, ToolCall, Usage
 from fsm_agent.host.model import FailureKind, MalformedDecision, Model, ModelFailed, ModelRequest
@@ -161,3 +162,30 @@ def test_a_provider_takes_it_all(server: ModelServer) -> None:
             assert "tools" not in server.body
     roles = [message["role"] for message in server.body["messages"]]
     assert roles == ["system", "user", "assistant", "user"]
+
+
+FINAL = '{"type": "final", "finalAnswer": "It is 3.", "citations": ["c1"], "question": "Which one?"}'
+
+
+@each_way
+@pytest.mark.parametrize("purpose", [Purpose.CLOSE, Purpose.SYNTHESIZE])
+def test_a_decision_in_place_of_a_text_is_read_as_one(purpose: Purpose, later: bool) -> None:
+    request = attrs.evolve(ASKED, purpose=purpose)
+    said = Decision(text=FINAL, finish="stop", usage=USAGE)
+
+    assert read(said, request, later) == attrs.evolve(said, text="It is 3.\nWhich one?")
+    assert read(attrs.evolve(said, text=TOOL), request, later).calls[0].tool == "add"
+    for text in ("It is 3.", '{"type": "sum", "value": 3}', "", None):
+        assert read(attrs.evolve(said, text=text), request, later).text == text
+
+
+@pytest.mark.parametrize(("closing", "text"), [(FINAL, "It is 3.\nWhich one?\n\nFound so far:"), (TOOL, "Found so far:")])
+def test_a_stopped_run_ends_with_what_a_closing_decision_says(closing: str, text: str) -> None:
+    class Loops:
+        """Asks for the same call for good, and closes with a decision too."""
+
+        def reply(self, request: ModelRequest) -> Decision:
+            return Decision(text=TOOL if request.purpose is Purpose.DECIDE else closing, finish="stop")
+
+    answer = Agent({"add": {"fn": lambda a: a, "args": {"a": {"type": "int"}}}}, JsonDecisions(Loops())).run("x")
+    assert (answer.stop_reason, answer.text.startswith(text), "toolName" in answer.text) == ("duplicate_call", True, False)

@@ -31,7 +31,8 @@ class JsonDecisions:
     """Wraps a model: it is told the contract and the tools in words, offered no tools, and its text is read as a decision.
 
     The history goes to it as text too: its calls as the JSON that it wrote, their results as a user's words. Closing texts,
-    answers from evidence and verdicts are asked for as they are. No decision is streamed: pieces of JSON are no text to show.
+    answers from evidence and verdicts are asked for as they are; a text that is a decision in JSON all the same, as those before it
+    were, is read as one. No decision is streamed: pieces of JSON are no text to show.
     With `constrained` the model is also given the JSON Schema of a decision, in which every text and list is bounded
     (texts by `max_text` characters): for servers that hold their model to a schema.
     """
@@ -57,16 +58,33 @@ class JsonDecisions:
         )
         reply = self.model.reply(asked)
         if inspect.isawaitable(reply):
-            return _later(reply, decides)
-        return _read(reply) if decides else reply
+            return _later(reply, request.purpose)
+        return _taken(reply, request.purpose)
 
     def _schema(self, request: ModelRequest) -> dict[str, Any] | None:
         return decision_schema(request.tools, self.max_text) if self.constrained else None
 
 
-async def _later(reply: Awaitable[Decision], decides: bool) -> Decision:
-    decision = await reply
-    return _read(decision) if decides else decision
+async def _later(reply: Awaitable[Decision], purpose: Purpose) -> Decision:
+    return _taken(await reply, purpose)
+
+
+def _taken(reply: Decision, purpose: Purpose) -> Decision:
+    if purpose is Purpose.DECIDE:
+        return _read(reply)
+    return reply if purpose is Purpose.VERIFY else _unwrapped(reply)
+
+
+def _unwrapped(reply: Decision) -> Decision:
+    """A text as it is, or what a decision in its place says: JSON is no text for a user, and a call is none at all."""
+    if reply.calls or not isinstance(reply.text, str):
+        return reply
+    try:
+        decision = decision_of_json(reply.text)
+    except ValueError:
+        return reply
+    said = "\n".join(part for part in (decision.text, decision.question) if part)
+    return attrs.evolve(reply, text=said or None, calls=decision.calls)
 
 
 def _read(reply: Decision) -> Decision:
