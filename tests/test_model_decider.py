@@ -26,7 +26,7 @@ from fsm_agent.core.work import WORK
 from fsm_agent.host.clock import ScriptedClock
 from fsm_agent.host.live_tools import LiveTools
 from fsm_agent.host.model import FailureKind, MalformedDecision, ModelFailed, ModelRequest
-from fsm_agent.host.model_decider import VERDICT, ModelDecider, is_model
+from fsm_agent.host.model_decider import VERDICT, ModelDecider, is_model, with_question
 
 FREE = Limits.off(max_steps=500, max_turns=30)
 USAGE = Usage(input_tokens=10, output_tokens=5, cost=0.25)
@@ -621,3 +621,43 @@ def test_whatever_replies_is_a_model() -> None:
     assert not is_model(lambda ask: None)
     assert not is_model(None)
     assert not is_model(type("Odd", (), {"reply": 5})())
+
+
+ASKS = {
+    "Question: Which archive?": ("", "Which archive?"),
+    "Two were found.\n\n  question: Which one? \n": ("Two were found.", "Which one?"),
+}
+ASKS_NOT = ["Which archive?", "Question:", "Question: Which archive?\nThe first.", "A Question: which?", ""]
+
+
+@pytest.mark.parametrize("kind", [Scripted, Later])
+@pytest.mark.parametrize("text", ASKS)
+def test_a_model_that_asks_as_the_stop_contract_says_ends_with_its_question(text: str, kind: type[Scripted]) -> None:
+    model = kind(Decision(text=text, finish="stop"))
+    answer = asyncio.run(Agent([reader()], model, prompts=Prompts(stop_contract=True)).arun("go"))
+
+    said, question = ASKS[text]
+    assert (answer.status, answer.stop_reason, answer.usage["turns"]) == ("ok", "question", 1)
+    assert (answer.text, answer.next_questions) == ("\n".join(part for part in (said, question) if part), (question,))
+
+
+@pytest.mark.parametrize("text", ASKS_NOT)
+def test_any_other_text_is_an_answer(text: str) -> None:
+    reply = Decision(text=text, finish="stop")
+    assert with_question(reply) is reply
+
+
+def test_what_is_no_text_alone_stays_as_it_is() -> None:
+    asking = Decision(text="Question: x?")
+    for reply in (None, 5, asking.text, attrs.evolve(asking, question="y?"), attrs.evolve(asking, calls=(ToolCall("t"),))):
+        assert with_question(reply) is reply
+
+
+def test_without_the_stop_contract_no_line_is_a_question() -> None:
+    answer = Agent([reader()], Scripted(Decision(text="Question: Which?", finish="stop")), limits=Limits(min_evidence=0)).run("go")
+    assert (answer.stop_reason, answer.text) == ("answered", "Question: Which?")
+
+
+def reader() -> Tool:
+    """A tool that nobody calls."""
+    return Tool(name="read", fn=lambda: "read", effect="pure")

@@ -14,6 +14,7 @@ from strategies import REPAIRS, World, an_engine, limits, policies, step, worlds
 from fsm_agent.core.limits import Limits
 from fsm_agent.core.messages import Message, Role
 from fsm_agent.core.prompts import (
+    Standing,
     agent_policy,
     closing_prompt,
     left_of,
@@ -164,8 +165,8 @@ def test_what_is_left_is_the_limit_less_what_was_used(world: World, bounds: Limi
             limit = getattr(run.limits, name)
             assert left[name] == (None if limit is None else max(0, limit - getattr(run, counter)))
         summary = state_summary(run, transcript(run, engine.setup.box))
-        assert (f"{left['max_tool_calls']} calls" in summary) is (left["max_tool_calls"] is not None)
-        assert (f"{left['max_turns']} turns" in summary) is (left["max_turns"] is not None)
+        assert (f"{left['max_tool_calls']} call" in summary) is (left["max_tool_calls"] is not None)
+        assert (f"{left['max_turns']} turn" in summary) is (left["max_turns"] is not None)
         going = step(engine, run, answers)
 
 
@@ -237,3 +238,11 @@ def test_tools_as_signatures() -> None:
     strict = a_tool("strict", args=taking(n={"type": "int"}, q={"type": "str", "required": False}), description="Count it.\nAnd more.")
     assert stubs([strict, a_tool("look")]) == "def strict(n: int, q: str = ...): ...  # Count it.\ndef look(): ..."
     assert stubs([a_tool("not a name"), a_tool("print"), a_tool("pin", secret=("q",))]) == ""
+
+
+def test_one_of_a_thing_is_told_as_one() -> None:
+    policy = agent_policy(Limits(max_empty_results=1, max_tool_errors=1), Policy())
+    assert "A tool finds nothing 1 time for the same intent." in policy
+    assert "Tools have failed 1 time in all." in policy
+    one = Standing(Limits.off(max_tool_calls=1, max_turns=2), turns=1, tool_calls=0, steps=1, tokens=0, cost=0.0, spent_s=0.0)
+    assert state_summary(one, []).startswith("Left: 1 call, 1 turn. ")

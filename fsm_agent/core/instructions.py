@@ -60,9 +60,9 @@ def _switch(_: object, attribute: Any, value: Any) -> None:
 class Prompts:
     """The generated prompts that go into a model's instructions, in this order behind the host's own.
 
-    `task` is the task policy of seed 001, `stop_contract` the rules of seed 000, `agent_policy` the policy of seed 001. The
-    last two are made anew from the limits, the policy and the tools in force whenever these change. Raises BuildError for
-    anything else.
+    `task` is the task policy of seed 001, `stop_contract` the rules of seed 000 (with it a text whose last line begins with
+    ``Question:`` asks the user, and needs no evidence), `agent_policy` the policy of seed 001. The last two are made anew from
+    the limits, the policy and the tools in force whenever these change. Raises BuildError for anything else.
     """
 
     task: TaskPolicy | None = attrs.field(default=None, validator=_task)

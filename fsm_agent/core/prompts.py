@@ -18,6 +18,8 @@ from fsm_agent.core.run import Call, Run
 from fsm_agent.core.tools import Tool
 from fsm_agent.core.values import Policy, ResultClass
 
+QUESTION = "Question:"
+"""How the last line of a text begins that asks the user something, for models whose answers are nothing but text."""
 _PIECE = 300
 _LAST = 5
 _SHORT = 80
@@ -30,7 +32,8 @@ def stop_contract(limits: Limits, policy: Policy) -> str:
             "Rules:",
             "1) Call a tool only when it is really needed.",
             f"2) {_same_call(limits, policy)}",
-            "3) When the results do not suffice, ask the user exactly one question as your final answer.",
+            "3) When the results do not suffice, ask the user exactly one question as your final answer,"
+            f' in a last line that begins with "{QUESTION}".',
             "4) Give the final answer as soon as you can.",
         ]
     )
@@ -173,9 +176,9 @@ def _rest(limit: float | None, spent: float) -> float | None:
 def _left(run: Run | Standing) -> str:
     limits, said = run.limits, []
     if limits.max_tool_calls is not None:
-        said.append(f"{_rest(limits.max_tool_calls, run.tool_calls)} calls")
+        said.append(_counted(_rest(limits.max_tool_calls, run.tool_calls), "call"))
     if limits.max_turns is not None:
-        said.append(f"{_rest(limits.max_turns, run.turns)} turns")
+        said.append(_counted(_rest(limits.max_turns, run.turns), "turn"))
     if limits.deadline_s is not None:
         said.append(f"{_rest(limits.deadline_s, run.spent_s):.4g} seconds")
     if limits.max_tokens is not None:
@@ -183,6 +186,10 @@ def _left(run: Run | Standing) -> str:
     if limits.max_cost is not None:
         said.append(f"{_rest(limits.max_cost, run.cost):.4g} cost")
     return ", ".join(said) or "no limit"
+
+
+def _counted(number: float | None, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
 def _hard_limits(limits: Limits) -> list[str]:
@@ -212,7 +219,7 @@ def _same_call(limits: Limits, policy: Policy) -> str:
         return "Do not repeat a call with the same arguments unless its result can have changed."
     if most is None:
         return f"Do not repeat any of the last {limits.dedup_window} calls with the same arguments."
-    often = "once" if most == 1 or policy.duplicates == "first" else f"{most} times"
+    often = "once" if most == 1 or policy.duplicates == "first" else _counted(most, "time")
     among = f" among the last {limits.dedup_window} calls" if limits.dedup_window is not None else ""
     return f"Do not call the same tool with the same arguments more than {often}{among}."
 
@@ -220,9 +227,9 @@ def _same_call(limits: Limits, policy: Policy) -> str:
 def _stop_conditions(limits: Limits) -> list[str]:
     lines = ["You have what the final answer needs."]
     if limits.max_empty_results is not None:
-        lines.append(f"A tool finds nothing {limits.max_empty_results} times for the same intent.")
+        lines.append(f"A tool finds nothing {_counted(limits.max_empty_results, 'time')} for the same intent.")
     if limits.max_tool_errors is not None:
-        lines.append(f"Tools have failed {limits.max_tool_errors} times in all.")
+        lines.append(f"Tools have failed {_counted(limits.max_tool_errors, 'time')} in all.")
     if limits.max_tool_calls is not None:
         lines.append("No tool call is left.")
     return lines

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+import inspect
+from collections.abc import Awaitable, Collection, Mapping
 from typing import Any
+
+import attrs
 
 from fsm_agent.core import prompts
 from fsm_agent.core.effects import Compose, Decide, Judge
@@ -14,6 +17,7 @@ from fsm_agent.core.run import Run
 from fsm_agent.core.setup import Setup
 from fsm_agent.core.tools import Tool, Toolset
 from fsm_agent.core.transcript import transcript
+from fsm_agent.core.values import Decision
 from fsm_agent.host.bodies import is_async
 from fsm_agent.host.model import Model, ModelRequest, request_of
 
@@ -48,7 +52,9 @@ class ModelDecider:
         offers = known[2] if known[2] is not None else self._offers(names)
         # What a model makes of the history for one request is no part of it.
         messages = History(transcript(run, self.setup.box))
-        return self.model.reply(request_of(run, known[1], messages, offers, self.schema, effect.on_delta))
+        reply = self.model.reply(request_of(run, known[1], messages, offers, self.schema, effect.on_delta))
+        # It was told how a question is asked.
+        return with_question(reply) if self.told.stop_contract else reply
 
     def close(self, effect: Compose) -> Any:
         """The model's text without tools, or an awaitable of it: a stopped run's last answer, or one from the evidence."""
@@ -96,6 +102,24 @@ class ModelDecider:
         assert tool.args is not None
         about = f"{tool.description}\n{prompts.stubs(others)}"
         return ToolOffer(name=tool.name, description=about, schema=tool.args.json_schema())
+
+
+def with_question(reply: Any) -> Any:
+    """A model's reply with the question in the last line of its text told apart (seed 000), or an awaitable of it."""
+    if inspect.isawaitable(reply):
+        return _later(reply)
+    text = reply.text if isinstance(reply, Decision) and not reply.calls and reply.question is None else None
+    if not isinstance(text, str):
+        return reply
+    before, _, last = text.rstrip().rpartition("\n")
+    if not last.strip().lower().startswith(prompts.QUESTION.lower()):
+        return reply
+    asked = last.strip()[len(prompts.QUESTION) :].strip()
+    return attrs.evolve(reply, text=before.strip() or None, question=asked) if asked else reply
+
+
+async def _later(reply: Awaitable[Any]) -> Any:
+    return with_question(await reply)
 
 
 class ModelVerifier:
