@@ -152,7 +152,7 @@ def test_the_text_names_the_guard_that_closed_or_why_the_run_was_stopped() -> No
     closed = a_run(stop={"closed": (CLOSED,), "detail": "the verifier said no"})
     assert answered(closed).text == "Stopped: max_turns (turns_left: max_turns is 3, 3 used, used by c1)."
     told = a_run(StopReason.STRATEGY, stop={"detail": "enough"})
-    assert answered(told).text == "Stopped: strategy ('enough')."
+    assert answered(told).text == "Stopped: strategy (enough)."
     long = a_run(StopReason.STRATEGY, stop={"detail": "so " * 1000})
     assert len(answered(long).text) < 340
 
@@ -165,6 +165,32 @@ def test_each_repair_is_an_assumption() -> None:
         "the call was changed by the repair 'region'",
         "the call was changed by the repair 'limit'",
     )
+
+
+NOTHING = {
+    "a text": ("", "look (c1): nothing found"),
+    "seed 001's form": ({"found": False, "items": [], "reason": "no documents"}, "look (c1): nothing found (no documents)"),
+    "its form without a reason": ({"found": False, "reason": None}, "look (c1): nothing found"),
+}
+
+
+@pytest.mark.parametrize("form", NOTHING)
+def test_what_a_stopped_run_found_nothing_about_is_unknown_with_the_reason_that_there_is(form: str) -> None:
+    value, told = NOTHING[form]
+    call = a_call(value, result_class=ResultClass.EMPTY)
+    assert told in answered(a_run(StopReason.EMPTY_RESULTS, calls=[call, a_call(number=2)])).unknowns
+    assert answered(a_run(StopReason.ANSWERED, calls=[call])).unknowns == ()
+
+
+@pytest.mark.parametrize("seconds", [47.0, 7.424511580262333, 8.123456789, 0.1 + 0.2, 123456.789, 1e9 / 3])
+def test_the_raise_that_is_told_is_one_that_is_enough(seconds: float) -> None:
+    stop = Stop(reason=StopReason.MAX_WAIT, raise_to={"max_wait_s": seconds, "dedup_window": None})
+    told = answered(a_run(StopReason.MAX_WAIT, stop={"raise_to": stop.raise_to})).next_questions
+
+    assert told == (f"May the run go on with {stop.raises()}?",)
+    figure = float(stop.raises().removeprefix("max_wait_s=").removesuffix(", dedup_window=None"))
+    assert seconds <= figure <= seconds * 1.0001
+    assert f"goes on with {stop.raises()}" in str(stop)
 
 
 def test_what_failed_is_unknown_open_calls_included() -> None:

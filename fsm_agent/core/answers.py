@@ -8,9 +8,10 @@ import attrs
 
 from fsm_agent.core.making import maker
 from fsm_agent.core.pending import Pending, pending_of
-from fsm_agent.core.plain import cut, dumps, short, storable
+from fsm_agent.core.plain import cut, dumps, storable
 from fsm_agent.core.run import Call, Run, Stop
-from fsm_agent.core.values import ANSWERED, Status, StopReason
+from fsm_agent.core.short_text import printable
+from fsm_agent.core.values import ANSWERED, EMPTY, Status, StopReason
 
 _OK, _UNVERIFIED = Status.OK, StopReason.UNVERIFIED
 _GOOD = (ANSWERED, StopReason.QUESTION)
@@ -158,7 +159,7 @@ def _text(run: Run, stop: Stop, found: list[Call], said: str) -> str:
 
 
 def _why(stop: Stop) -> str:
-    detail = str(stop.closed[0]) if stop.closed else short(stop.detail, 300) if stop.detail else ""
+    detail = str(stop.closed[0]) if stop.closed else cut(printable(stop.detail), 300) if stop.detail else ""
     return f"{stop.reason.value} ({detail})" if detail else stop.reason.value
 
 
@@ -179,6 +180,8 @@ def _piece(value: Any) -> str:
 def _unknowns(run: Run, stop: Stop) -> tuple[str, ...]:
     calls = [*run.calls, *run.open_calls] if run.open_calls else run.calls
     failed = [f"{call.tool} ({call.id}): {call.error}" for call in calls if call.error]
+    if stop.reason not in _GOOD:
+        failed += [f"{call.tool} ({call.id}): {_nothing(call)}" for call in calls if call.ok and call.result_class is EMPTY]
     judgement = run.judgement
     if stop.reason is _UNVERIFIED or (judgement is not None and judgement.decision != "done"):
         why = judgement.reason if judgement is not None and judgement.reason else "it was not checked"
@@ -186,6 +189,12 @@ def _unknowns(run: Run, stop: Stop) -> tuple[str, ...]:
     elif stop.reason not in _GOOD:
         failed.append(f"the answer was not verified: the run stopped ({stop.reason.value})")
     return tuple(failed)
+
+
+def _nothing(call: Call) -> str:
+    """That a call found nothing, with the reason that its result gives in seed 001's form."""
+    why = call.value.get("reason") if type(call.value) is dict else None
+    return f"nothing found ({cut(why, _PIECE)})" if type(why) is str and why.strip() else "nothing found"
 
 
 def _questions(run: Run, stop: Stop) -> tuple[str, ...]:
@@ -202,8 +211,7 @@ def _next(run: Run, stop: Stop) -> tuple[str, ...]:
     if draft is not None and draft.question:
         return (draft.question,)
     if stop.raise_to:
-        raises = ", ".join(f"{name}={value}" for name, value in stop.raise_to.items())
-        return (f"May the run go on with {raises}?",)
+        return (f"May the run go on with {stop.raises()}?",)
     if stop.reason in _GOOD:
         return ()
     return ("What should be tried instead?",)

@@ -133,12 +133,22 @@ class Stop:
         if self.detail:
             parts.append(self.detail)
         if self.raise_to:
-            parts.append("goes on with " + ", ".join(f"{name}={_figure(value)}" for name, value in self.raise_to.items()))
+            parts.append(f"goes on with {self.raises()}")
         return "; ".join(parts)
+
+    def raises(self) -> str:
+        """The joint raise in words, as arguments that `resume` takes; empty when nothing can be raised."""
+        return ", ".join(f"{name}={_least(value)}" for name, value in self.raise_to.items())
 
 
 def _figure(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else short(value, 40)
+
+
+def _least(value: Any) -> str:
+    """A figure that must be reached, not rounded down."""
+    told = _figure(value)
+    return _figure(value * (1 + 1e-5)) if isinstance(value, float) and float(told) < value else told
 
 
 @attrs.define(kw_only=True)
