@@ -229,6 +229,8 @@ def test_an_answer_that_was_not_verified_says_so(reason: StopReason, judgement: 
             ("May the run go on with max_turns=4, dedup_window=None?",),
         ),
         (StopReason.FATAL, {}, {}, ("What should be tried instead?",)),
+        (StopReason.CANCELLED, {}, {}, ("May the run go on?",)),
+        (StopReason.MODEL_ERROR, {}, {}, ("May the run go on?",)),
         (StopReason.MAX_TURNS, {"draft": Decision(text="so", question="which?")}, {"raise_to": {"max_turns": 4}}, ("which?",)),
     ],
 )
@@ -242,7 +244,7 @@ def test_an_answer_asks_first_what_became_of_a_body_that_nobody_heard_of() -> No
     run = a_run(StopReason.CANCELLED, calls=[a_call(ok=False, error="unknown_outcome", tool="send")])
     first, second = answered(run).next_questions
     assert first.startswith("Did send (c1) take effect?")
-    assert second == "What should be tried instead?"
+    assert second == "May the run go on?"
 
 
 @pytest.mark.parametrize("draft", [None, Decision(text="it is so"), Decision(text="it is so", citations=("c1", "look"))])

@@ -11,7 +11,7 @@ from fsm_agent.core.pending import Pending, pending_of
 from fsm_agent.core.plain import cut, dumps, storable
 from fsm_agent.core.run import Call, Run, Stop
 from fsm_agent.core.short_text import printable
-from fsm_agent.core.values import ANSWERED, EMPTY, Status, StopReason
+from fsm_agent.core.values import ANSWERED, EMPTY, GOES_ON, Status, StopReason
 
 _OK, _UNVERIFIED = Status.OK, StopReason.UNVERIFIED
 _GOOD = (ANSWERED, StopReason.QUESTION)
@@ -214,4 +214,6 @@ def _next(run: Run, stop: Stop) -> tuple[str, ...]:
         return (f"May the run go on with {stop.raises()}?",)
     if stop.reason in _GOOD:
         return ()
+    if stop.reason in GOES_ON:
+        return ("May the run go on?",)
     return ("What should be tried instead?",)

@@ -19,11 +19,9 @@ from fsm_agent.core.sealing import seal_journal
 from fsm_agent.core.setup import Setup
 from fsm_agent.core.short_text import said_by
 from fsm_agent.core.stops import note_closed, still_closed, with_all_closed
-from fsm_agent.core.values import EffectClass, StopReason
+from fsm_agent.core.values import GOES_ON, EffectClass, StopReason
 from fsm_agent.core.work import begin
 
-# Ends that need no raise: whoever stopped the run, or failed it, may let it go on.
-_MAY_GO_ON = (StopReason.CANCELLED, StopReason.MODEL_ERROR)
 _MOST_KNOWN, _CALLING = 64, ("call", "gather", "plan")
 _STOPS = frozenset({Cancelled, Stopped})
 # Of these the run is not told as it is of an answer: it ends by them, they let time pass, or they are refused too early.
@@ -132,7 +130,7 @@ class Engine:
             return
         if stop is None or run.closing:
             raise CannotResume(f"run {run.id!r} has not stopped; drive it on")
-        if not stop.closed and stop.reason not in _MAY_GO_ON:
+        if not stop.closed and stop.reason not in GOES_ON:
             raise CannotResume(f"run {run.id!r} ended by {stop.reason.value!r}; no raise of a limit lets it go on")
         limits = self._raised(run, raises)
         if closed := still_closed(run, stop, limits):

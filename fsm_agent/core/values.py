@@ -86,6 +86,8 @@ class StopReason(StrEnum):
 
 
 ANSWERED = StopReason.ANSWERED
+# Ends that need no raise: whoever stopped the run, or failed it, may let it go on as it is.
+GOES_ON = (StopReason.CANCELLED, StopReason.MODEL_ERROR)
 
 
 @attrs.frozen(kw_only=True)
