@@ -383,4 +383,19 @@ def test_an_agents_repairs_are_functions_of_tool_and_arguments() -> None:
     answer = agent.run("find x")
     assert answer.ok
     assert seen == [10, 3]
-    assert answer.assumptions == ("the call was changed by the repair 'smaller'",)
+    assert answer.assumptions == ("the call was changed by the repair 'smaller' and became look {\"n\":3}",)
+
+
+def test_each_repair_of_a_turn_is_told_with_what_became_of_its_own_call() -> None:
+    entry = {"fn": lambda n, pin: n, "args": {"n": {"type": "int", "max": 3}, "pin": {"type": "str"}}, "secret": ["pin"]}
+    calls = [ToolCall("look", {"n": n, "pin": f"hush-{n}"}) for n in (1, 7, 8)]
+    answer = Agent({"look": entry}, ScriptedDecider([calls, "done"]), repairs={"args:range:n": halved}).run("find x")
+
+    told = [line.removeprefix("the call was changed by the repair 'halved' and became look ") for line in answer.assumptions]
+    assert ["hush" in line for line in told] == [False, False]
+    assert [line.partition(",")[0] for line in told] == ['{"n":3', '{"n":2']
+
+
+def halved(name: str, args: Any) -> tuple[str, Any]:
+    """The call with a smaller number, which tells apart which of the calls it was."""
+    return name, {**args, "n": {7: 3, 8: 2}[args["n"]]}

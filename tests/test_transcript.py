@@ -312,10 +312,16 @@ def test_a_run_that_was_cancelled_and_taken_up_again_shows_what_became_of_its_ca
     check(hand.engine, hand.run)
 
 
-def test_a_repaired_call_is_shown_once_with_its_last_result() -> None:
+def test_a_repaired_call_is_shown_once_with_what_became_of_it_and_its_last_result() -> None:
     hand = Hand(a_tool(args=taking(n={"type": "int", "max": 3})), limits=off(), repairs={"args:range:n": ("n", _three)})
     hand.decides(ToolCall("look", {"n": 9}, "c1")).plays()
-    assert said(hand)[1:] == [("assistant", "look"), ("tool", "hit c1")]
+    assert said(hand)[1:] == [("assistant", "look"), ("tool", '(the call was repaired to look {"n":3}) hit c1')]
+
+
+def test_a_call_whose_repair_had_no_idea_is_shown_as_it_was_asked_for() -> None:
+    hand = Hand(a_tool(args=taking(n={"type": "int", "max": 3})), limits=off(), repairs={"args:range:n": ("n", lambda *_: None)})
+    hand.decides(ToolCall("look", {"n": 9}, "c1"))
+    assert [text.partition(" ")[0] for _, text in said(hand)[2:]] == ["args:range:n"]
 
 
 def _three(tool: str, args: Any, run: Run) -> tuple[str, Any]:

@@ -81,7 +81,7 @@ def answer_of(run: Run, value: Any = None, whole: Run | None = None) -> Answer |
         stop.reason,
         stop,
         _evidence(found),
-        tuple([f"the call was changed by the repair {name!r}" for name in run.fixes]),
+        _assumptions(run) if run.fixes else (),
         _unknowns(run, stop),
         _questions(run, stop),
         run.draft.citations if run.draft is not None else (),
@@ -175,6 +175,17 @@ def findings(found: list[Call]) -> str:
 
 def _piece(value: Any) -> str:
     return cut(value if isinstance(value, str) else dumps(storable(value)), _PIECE)
+
+
+def _assumptions(run: Run) -> tuple[str, ...]:
+    """That each repaired call meant what the repair made of it, and what that is."""
+    repaired = [(name, call) for call in run.calls for name in call.tried_repairs]
+    told = []
+    for fix in run.fixes:
+        place = next((n for n, (name, _) in enumerate(repaired) if name == fix), None)
+        became = "" if place is None else f" and became {repaired[place][1].tool} {_piece(repaired.pop(place)[1].args)}"
+        told.append(f"the call was changed by the repair {fix!r}{became}")
+    return tuple(told)
 
 
 def _unknowns(run: Run, stop: Stop) -> tuple[str, ...]:

@@ -286,6 +286,11 @@ _UNDRIVEN: Mapping[str, Any] = {"driven": False, "interrupt": None, "history": N
 # Most runs never count these, and of many runs that wait at once the containers would be what costs most.
 made_when_read(Run, "requests", "window", "observations", "empties", "facts", "fields", "first_fields", "errors", "fixes")
 
+def was_repaired(run: Run, call: Call) -> bool:
+    """Whether a repair has changed the call from what was asked for."""
+    return any(name in run.fixes for name in call.tried_repairs)
+
+
 def reserve_of(run: Run) -> float:
     """The part of the run's deadline that is kept for the answer, in seconds; 0 where there is no deadline."""
     deadline, until = run.limits.deadline_s, run.limits.work_until_s
