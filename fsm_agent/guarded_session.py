@@ -19,7 +19,7 @@ from fsm_agent.core.errors import RunError
 from fsm_agent.core.plain import short
 from fsm_agent.core.run import Call, Run, Stop
 from fsm_agent.core.tools import Tool
-from fsm_agent.core.trace import result_text
+from fsm_agent.core.transcript import told_result
 from fsm_agent.core.values import Decision, StopReason, ToolCall
 from fsm_agent.guarded_queue import Queue
 from fsm_agent.host.drivers import Driver
@@ -249,7 +249,7 @@ class Session:
             value=call.value,
             error=call.error,
             detail=call.detail,
-            text=result_text(call, box),
+            text=told_result(run, box, call),
             tool=call.tool,
             call_id=call.id,
         )

@@ -180,6 +180,7 @@ def test_a_repair_mends_a_call_before_its_result_is_told() -> None:
     session = shop.guard(repairs={"args:type:limit": mend}).session()
     result = session.call("find", {"word": "a", "limit": "two"})
     assert (result.ok, result.value, shop.calls) == (True, ["a 0", "a 1"], [("a", 2)])
+    assert result.text == '(the call was repaired to find {"word":"a","limit":2}) ["a 0","a 1"]'
 
 
 def test_the_wait_that_a_limited_tool_asks_for_is_kept_before_the_next_call() -> None:

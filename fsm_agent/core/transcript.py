@@ -250,11 +250,16 @@ def _verdict(reader: _Reader, run: Run, box: Toolbox, decision: str, reason: Any
 _VERDICTS = (Judged, JudgeFailed, Decided)
 
 
-def _result(reader: _Reader, run: Run, box: Toolbox, call: Call) -> Message:
+def told_result(run: Run, box: Toolbox, call: Call) -> str:
+    """What whoever asked for a call is told of it: its result, and what a repair made of it, or that is taken for what was asked for."""
     text = result_text(call, box)
     if call.tried_repairs and was_repaired(run, call):
-        # Or it is taken for what was asked for.
-        text = f"(the call was repaired to {call.tool} {dumps(call.args)}) {text}"
+        return f"(the call was repaired to {call.tool} {dumps(call.args)}) {text}"
+    return text
+
+
+def _result(reader: _Reader, run: Run, box: Toolbox, call: Call) -> Message:
+    text = told_result(run, box, call)
     if call.edited is not None:
         text = f"(a person changed the arguments to {dumps(call.args)}) {text}"
     if reader.made and (made := reader.made.pop(call.id, None)) and not call.ok:
