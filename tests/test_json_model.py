@@ -189,3 +189,9 @@ def test_a_stopped_run_ends_with_what_a_closing_decision_says(closing: str, text
 
     answer = Agent({"add": {"fn": lambda a: a, "args": {"a": {"type": "int"}}}}, JsonDecisions(Loops())).run("x")
     assert (answer.stop_reason, answer.text.startswith(text), "toolName" in answer.text) == ("duplicate_call", True, False)
+
+
+def test_an_answer_that_was_not_taken_is_shown_as_the_decision_that_it_was() -> None:
+    history = [Message(role=Role.USER, text="2+2?"), Message(role=Role.ASSISTANT, text="3"), Message(role=Role.USER, text="No.")]
+    sent = asked(attrs.evolve(ASKED, messages=history)).messages
+    assert [message.text for message in sent] == ["2+2?", '{"type": "final", "finalAnswer": "3"}', "No."]

@@ -30,7 +30,7 @@ _STOPPED: Final = frozenset({"length", "content_filter", "refusal"})
 class JsonDecisions:
     """Wraps a model: it is told the contract and the tools in words, offered no tools, and its text is read as a decision.
 
-    The history goes to it as text too: its calls as the JSON that it wrote, their results as a user's words. Closing texts,
+    The history goes to it as text too: its calls and answers as the JSON that it wrote, their results as a user's words. Closing texts,
     answers from evidence and verdicts are asked for as they are; a text that is a decision in JSON all the same, as those before it
     were, is read as one. No decision is streamed: pieces of JSON are no text to show.
     With `constrained` the model is also given the JSON Schema of a decision, in which every text and list is bounded
@@ -119,7 +119,9 @@ def _add(made: list[Message], group: Group) -> None:
     """Put a group behind the messages made so far, its calls and results as text."""
     if not group.answered:
         if group.text:
-            made.append(Message(role=group.role, text=group.text, kept=group.kept))
+            # An answer that was not taken is shown as the decision that it was, or the next one is plain text too.
+            final = wire_json({"type": "final", "finalAnswer": group.text})
+            made.append(Message(role=group.role, text=final if group.role is Role.ASSISTANT else group.text, kept=group.kept))
         return
     lines = [group.text] if group.text else []
     for one in group.answered:
