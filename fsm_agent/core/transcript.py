@@ -254,7 +254,7 @@ def told_result(run: Run, box: Toolbox, call: Call) -> str:
     """What whoever asked for a call is told of it: its result, and what a repair made of it, or that is taken for what was asked for."""
     text = result_text(call, box)
     if call.tried_repairs and was_repaired(run, call):
-        return f"(the call was repaired to {call.tool} {dumps(call.args)}) {text}"
+        return f"(the call was repaired to {call.tool} {dumps(storable(call.args))}) {text}"
     return text
 
 
