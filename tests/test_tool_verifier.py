@@ -110,3 +110,14 @@ def test_a_tool_verifies_only_where_it_alone_can_be_meant(why: str) -> None:
     given = NO_VERIFIER[why](judging(seen, []))
     assert run(*given.pop("tools"), **given).ok
     assert seen == []
+
+
+def test_a_tool_that_takes_nothing_of_what_a_verifier_is_given_is_none() -> None:
+    seen: list[str] = []
+
+    def beep() -> bool:
+        seen.append("beep")
+        return False
+
+    assert run(make_tool(beep), allowed={"verify": {"beep"}}).ok
+    assert seen == []

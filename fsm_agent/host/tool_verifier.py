@@ -38,10 +38,12 @@ def tool_verifier(tool: Tool) -> Verifier:
 
 
 def verifier_of(table: Table, box: Toolset) -> Tool | None:
-    """The tool that alone is allowed where answers are verified (seed 002's table), if it needs nothing that no verifier is given."""
+    """The tool that alone is allowed where answers are verified (seed 002's table), if it takes what a verifier is given and no more."""
     names = {name for state in table.states if state.work == "verify" and state.tools is not None for name in state.tools}
     tool = box.get(names.pop()) if len(names) == 1 else None
-    return None if tool is None or _further(tool) else tool
+    if tool is None or tool.where != "host" or _further(tool) or not set(INPUTS) & set(_schema(tool).get("properties", ())):
+        return None
+    return tool
 
 
 def _schema(tool: Tool) -> Mapping[str, Any]:
