@@ -139,6 +139,11 @@ def test_a_field_refuses_a_bad_value_and_says_what_would_do(name: str) -> None:
         assert len(said) < 250
 
 
+def test_a_text_that_is_no_figure_is_quoted_in_its_refusal() -> None:
+    with pytest.raises(LimitsError, match=r"Limits\.max_turns is '9'; give a whole number"):
+        Limits(max_turns="9")  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("name", [name for name, (kind, _, _) in FIELDS.items() if kind == "whole"])
 def test_a_whole_number_has_a_smallest_value_which_the_message_names(name: str) -> None:
     least = FIELDS[name][1]

@@ -190,6 +190,15 @@ def test_the_schema_for_providers_is_the_models_own_with_its_definitions_at_the_
     assert schema["$defs"]["Item"]["description"] == "One thing to send."
 
 
+def test_one_class_behind_two_arguments_is_defined_once() -> None:
+    def send_both(first: Order, second: Order) -> Any:
+        return first, second
+
+    schema = arguments_of(send_both).json_schema()
+    assert set(schema["$defs"]) == {"Item", "Size"}
+    assert schema["properties"]["first"] == schema["properties"]["second"]
+
+
 def test_two_classes_of_one_name_are_told_apart() -> None:
     def other_item() -> Any:
         class Item(BaseModel):

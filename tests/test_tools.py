@@ -26,6 +26,8 @@ def test_what_a_tool_is_that_declares_nothing() -> None:
     [
         {"secret": "token"},
         {"secret": [5]},
+        {"secret": 5},
+        {"effect": "safe"},
         {"identity": "token"},
         {"identity": 5},
         {"effect": "pure", "timeout_s": 0},
@@ -35,7 +37,7 @@ def test_what_a_tool_is_that_declares_nothing() -> None:
         {"name": ""},
         {"fn": 5},
     ],
-    ids=range(10),
+    ids=range(12),
 )
 def test_a_tool_that_contradicts_itself_is_refused_by_name(wrong: dict[str, Any]) -> None:
     with pytest.raises(BuildError):

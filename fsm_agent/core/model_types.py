@@ -132,7 +132,7 @@ def _plain(value: Any, depth: int = 0) -> Any:
     if isinstance(value, dict):
         return {key: _plain(one, depth + 1) for key, one in value.items()}
     dump = getattr(value, "model_dump", None)
-    if not callable(dump) or isinstance(value, type):
+    if not callable(dump):
         return value
     try:
         return dump(mode="json", by_alias=True)
