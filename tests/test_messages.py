@@ -7,7 +7,7 @@ from typing import Any
 import attrs
 import pytest
 
-from fsm_agent.core.messages import Message, Purpose, Role, ToolOffer, texts
+from fsm_agent.core.messages import History, Message, Purpose, Role, ToolOffer, texts
 from fsm_agent.core.values import ToolCall
 
 
@@ -46,3 +46,23 @@ def test_an_offer_without_a_schema_has_one_of_its_own() -> None:
 def test_the_texts_of_messages_stand_below_each_other() -> None:
     assert texts([]) == ""
     assert texts([Message(role=Role.USER, text="a"), Message(role=Role.ASSISTANT), Message(role=Role.TOOL, text="b")]) == "a\n\nb"
+
+
+def test_a_history_is_the_list_as_it_stood_then() -> None:
+    said = [Message(role=Role.USER, text=str(n)) for n in range(3)]
+    then, history = list(said), History(said)
+    said.append(Message(role=Role.ASSISTANT, text="later"))
+
+    assert (len(history), list(history), repr(history)) == (3, then, repr(then))
+    assert (history[0], history[-1], history[-3], history[1:], history[::-1]) == (then[0], then[2], then[0], then[1:], then[::-1])
+    for beyond in (3, -4):
+        with pytest.raises(IndexError, match=f"message {beyond} of a history of 3"):
+            history[beyond]
+
+
+def test_a_history_equals_what_holds_the_same_messages() -> None:
+    said = [Message(role=Role.USER, text=str(n)) for n in range(3)]
+    history = History(said)
+
+    assert [history == one for one in (said, tuple(said), History(list(said)))] == [True] * 3
+    assert [history == one for one in (said[:2], [*said, said[0]], said[::-1], History([]), "012", None)] == [False] * 6

@@ -177,6 +177,7 @@ def test_a_reply_that_calls_tools_where_a_text_was_asked_for_is_a_decision() -> 
     calls = Decision(calls=(ToolCall("t"),), text="x")
     assert event_of_answer(Compose(RUN, closing=False), calls) == Decided(calls)
     assert event_of_answer(Compose(RUN), calls) == Composed("x")
+    assert event_of_answer(Compose(RUN, closing=False), Decision(text="x")) == Composed("x")
 
 
 def test_an_exception_that_cannot_be_read_is_named() -> None:

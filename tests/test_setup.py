@@ -80,10 +80,10 @@ def test_what_is_wrong_with_a_setup_is_a_build_error() -> None:
 
 def test_limits_are_examined_once() -> None:
     setup = a_setup()
-    own = off(max_turns=3)
-    for _ in range(3):
-        setup.check_limits(own)
-    assert list(setup._bounded.values()) == [own]
+    own, other = off(max_turns=3), off(max_turns=4)
+    for each in (own, other, own):
+        setup.check_limits(each)
+    assert list(setup._bounded.values()) == [own, other]
 
 
 def test_limits_that_leave_a_machine_unbounded_are_refused_each_time() -> None:
@@ -105,6 +105,20 @@ def test_only_so_many_limits_are_remembered() -> None:
         setup.check_limits(own)
         assert setup._bounded[id(own)] is own
         assert len(setup._bounded) <= 64
+
+
+def test_a_limit_may_name_a_tool_that_a_live_table_gets_later() -> None:
+    class Live:
+        def get(self, name: Any) -> None:
+            return None
+
+        def names(self) -> tuple[str, ...]:
+            return ()
+
+    own = off(max_turns=3, max_same_tool_calls={"later": 2})
+    a_setup(box=Live()).check_limits(own)
+    with pytest.raises(BuildError, match="later"):
+        a_setup().check_limits(own)
 
 
 def test_threads_may_examine_limits_at_once() -> None:

@@ -67,6 +67,6 @@ def broken_claim(run: Run, walked: tuple[str, str, str], counters: tuple[str, ..
 
 
 def _standing(run: Run, counter: str) -> float:
-    value: Any = getattr(run, counter, run.fields.get(counter))
+    value: Any = getattr(run, counter) if hasattr(run, counter) else run.fields.get(counter)
     # What is no figure never rises.
     return value if type(value) in (int, float) and abs(value) < 1e300 else 0
