@@ -160,17 +160,35 @@ def test_a_body_gets_its_own_arguments_its_time_and_the_callers_context(way: str
     assert run.calls[0].args == {"n": [1]}
 
 
+class Slow(TtlMemory):
+    """A memory that takes two seconds to look something up."""
+
+    def __init__(self, clock: ScriptedClock) -> None:
+        super().__init__()
+        self.clock = clock
+
+    def get(self, key: str, scope: str, now: float) -> Any:
+        self.clock.advance(2.0)
+        return super().get(key, scope, now)
+
+
+@both
+@pytest.mark.parametrize("count", [1, 3])
+def test_bodies_begin_when_memory_has_been_asked_for_all_of_them(way: str, count: int) -> None:
+    clock = ScriptedClock()
+    bench = Bench(tool("t", lambda n: n, cache_ttl_s=60.0), clock=clock, memory=Slow(clock))
+    bench.origin = clock.now()
+    run, effect = bench.asked(*(ToolCall("t", {"n": n}, f"c{n}") for n in range(count)))
+    getattr(bench, way)(run, effect)
+
+    assert [at for at, event in run.journal if isinstance(event, Started)] == [2.0 * count]
+
+
 @both
 def test_time_that_passes_while_memory_is_asked_settles_the_rest_once(way: str) -> None:
     clock = ScriptedClock()
-
-    class Slow(TtlMemory):
-        def get(self, key: str, scope: str, now: float) -> Any:
-            clock.advance(2.0)
-            return super().get(key, scope, now)
-
     limits = Limits.off(max_steps=50, max_turns=5, deadline_s=3.0, reserve_s=0.0)
-    bench = Bench(tool("t", lambda n: n, cache_ttl_s=60.0), limits=limits, clock=clock, memory=Slow())
+    bench = Bench(tool("t", lambda n: n, cache_ttl_s=60.0), limits=limits, clock=clock, memory=Slow(clock))
     first, effect = bench.asked(ToolCall("t", {"n": 1}, "a"))
     getattr(bench, way)(first, effect)
     bench.origin = clock.now()
