@@ -68,6 +68,7 @@ class Colour(Enum):
         (SCHEMA, GOOD, {"sku": "A", "count": 3}),
         (SCHEMA, f"```json\n{GOOD}\n```", {"sku": "A", "count": 3}),
         (SCHEMA, f"```\n{GOOD}```", {"sku": "A", "count": 3}),
+        (list[int], "```[1, 2]```", [1, 2]),
         (SCHEMA, f"  {GOOD}\n", {"sku": "A", "count": 3}),
         ({"type": "string"}, "just a text", "just a text"),
         ({"type": "string"}, '"in quotes"', "in quotes"),

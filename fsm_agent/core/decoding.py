@@ -22,9 +22,7 @@ def decoded(args: Any) -> Any:
         return {}
     if type(args) is not str:
         return args
-    text: Any = args.strip()
-    if len(text) >= 6 and text.startswith("```") and text.endswith("```"):
-        text = text[3:-3].lstrip(_TAG).strip()
+    text: Any = without_fence(args)
     for _ in range(2):
         if not isinstance(text, str):
             break
@@ -35,6 +33,14 @@ def decoded(args: Any) -> Any:
         except (ValueError, RecursionError):
             return args
     return {} if text is None else text if isinstance(text, Mapping) else args
+
+
+def without_fence(text: str) -> str:
+    """A text without the blanks around it, and without the code fence and its tag where it stands in one."""
+    text = text.strip()
+    if len(text) >= 6 and text.startswith("```") and text.endswith("```"):
+        return text[3:-3].lstrip(_TAG).strip()
+    return text
 
 
 def strict_json(text: str | bytes) -> Any:

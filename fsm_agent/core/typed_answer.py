@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import inspect
-import string
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import attrs
 
 from fsm_agent.core.contracts import ArgumentsContract
-from fsm_agent.core.decoding import strict_json
+from fsm_agent.core.decoding import strict_json, without_fence
 from fsm_agent.core.errors import BuildError, FsmAgentError
 from fsm_agent.core.plain import short, storable
 
 _NAME = "answer"
-_TAG = string.ascii_letters + string.digits
 _MOST_FAULTS = 20
 
 
@@ -84,10 +82,7 @@ def typed_answer(form: Any) -> TypedAnswer:
 
 
 def _decoded(text: str) -> Any:
-    bare = text.strip()
-    if bare.startswith("```") and bare.endswith("```") and len(bare) > 5:
-        bare = bare[3:-3].lstrip(_TAG).strip()
     try:
-        return strict_json(bare)
+        return strict_json(without_fence(text))
     except (ValueError, RecursionError):
         return text
