@@ -485,6 +485,10 @@ def test_a_new_message_supersedes_the_program_with_its_call() -> None:
 
     assert (mine.call("p").error, mine.call("p.2").error, asked(mine)) == ("superseded", "superseded", "Decide")
 
+    mine.decides(ToolCall("look", {"q": "next"}, "n"))
+    assert asked(mine) == ("calls", "n")
+    assert asked(mine.begins("n").gives("n")) == "Decide"
+
 
 def test_a_client_answers_a_call_of_a_program() -> None:
     mine = calling(program(tools=(a_tool("look", where="client"),)))
@@ -525,6 +529,17 @@ def test_a_cancelled_program_is_told_that_nobody_knows_what_its_payment_did() ->
 
     assert asked(mine) == ("program", "p", b"here", "p.1")
     assert mine.effect.made.error == "unknown_outcome"
+
+
+def test_a_cancelled_program_that_told_a_secret_is_not_gone_on_with() -> None:
+    login = a_tool("login", args=taking(token={"type": "str"}), secret=["token"])
+    mine = calling(program(tools=(LOOK, login), table=TWO_STEPS), "login", {"token": "hunter2"})
+    calling(mine, "look").begins("p.2").tell(Cancelled())
+    mine.engine.resume(mine.run)
+    mine.gives("p.2")
+
+    assert (mine.call("p").error, asked(mine)) == ("cancelled", "Decide")
+    assert replay(mine.engine, mine.run) == mine.run
 
 
 def test_a_program_that_a_budget_stopped_goes_on_where_it_stood_once_that_is_raised() -> None:
