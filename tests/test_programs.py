@@ -533,10 +533,12 @@ def test_a_cancelled_program_is_told_that_nobody_knows_what_its_payment_did() ->
 
 def test_a_cancelled_program_that_told_a_secret_is_not_gone_on_with() -> None:
     login = a_tool("login", args=taking(token={"type": "str"}), secret=["token"])
-    mine = calling(program(tools=(LOOK, login), table=TWO_STEPS), "login", {"token": "hunter2"})
+    mine = calling(asking("p", "look", tools=(LOOK, login), table=TWO_STEPS), "login", {"token": "hunter2"})
     calling(mine, "look").begins("p.2").tell(Cancelled())
     mine.engine.resume(mine.run)
     mine.gives("p.2")
+    assert (mine.call("p").error, asked(mine)) == ("cancelled", ("calls", "look-0"))
+    mine.gives("look-0")
 
     assert (mine.call("p").error, asked(mine)) == ("cancelled", "Decide")
     assert replay(mine.engine, mine.run) == mine.run
