@@ -47,7 +47,7 @@ def test_nothing_found_is_no_piece() -> None:
 
 
 def test_another_spelling_of_the_same_call_is_the_same_origin() -> None:
-    same = [piece("a", 1, value, key="'a'{'q':1,'n':5,}") for value in (1, 2)]
+    same = [piece("a", q, value=q, key="'a'{'q':1,}") for q in ("1", " 1")]
     assert independent(same) == 1
 
 

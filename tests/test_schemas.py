@@ -413,6 +413,7 @@ KEYWORDS: list[tuple[Any, Any, list[tuple[str, tuple[Any, ...]]]]] = [
     ({"const": 1}, True, [("allowed", ())]),
     ({"const": 1}, 1.0, [("allowed", ())]),
     ({"const": [1, {"a": None}]}, [1, {"a": None}], []),
+    ({"const": {"on": False, "$schema": "s"}}, {"on": False, "$schema": "s"}, []),
     ({"enum": [1, "a"]}, "b", [("allowed", ())]),
     ({"enum": [1, "a"]}, Angry(), [("allowed", ())]),
     ({"enum": [[1]]}, deep(100_000), [("allowed", ())]),
