@@ -31,6 +31,26 @@ def test_only_what_is_pure_is_remembered(effect: str, runs: int) -> None:
     assert (len(ran), list(kept.values())) == (runs, [{"n": 1}] * (effect == "pure"))
 
 
+@pytest.mark.parametrize(("polling", "ttl", "runs"), [(True, None, 2), (True, 60.0, 1), (False, 0.0, 2), (False, 60.0, 1)])
+def test_who_polls_is_answered_anew_unless_a_time_to_remember_is_given(polling: bool, ttl: float | None, runs: int) -> None:
+    ran: list[int] = []
+    one, _ = door(tool(lambda: ran.append(1) or 1, polling=polling, cache_ttl_s=ttl))
+    for _ in range(2):
+        one.call_tool("t", {})
+
+    assert len(ran) == runs
+
+
+def test_an_interrupt_in_a_body_passes_through() -> None:
+    def body() -> None:
+        raise KeyboardInterrupt
+
+    one, kept = door(tool(body))
+    with pytest.raises(KeyboardInterrupt):
+        one.call_tool("t", {})
+    assert kept == {}
+
+
 def test_without_a_contract_any_mapping_goes_in_and_anything_comes_out() -> None:
     one, _ = door(tool(lambda **args: sorted(args)))
 

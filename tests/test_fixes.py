@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from fsm_agent import Limits, Policy, Run
+from fsm_agent.core.effects import OwnEffect
 from fsm_agent.core.errors import BuildError
-from fsm_agent.host.fixes import check_callables, check_kinds, named_repairs
+from fsm_agent.host.fixes import check_callables, check_kinds, check_own, named_repairs
 
 RUN = Run(id="r", request="go", state="s", limits=Limits())
 
@@ -33,6 +34,25 @@ def test_a_part_of_another_kind_is_named_with_the_kind_that_would_do(value: Any)
 def test_a_part_that_is_no_function_is_named(value: Any) -> None:
     with pytest.raises(BuildError, match=r"^close is .*; give a function$"):
         check_callables(normalizer=print, close=value)
+
+
+class Closer:
+    def __call__(self, ask: Any) -> str:
+        return "done"
+
+
+@pytest.mark.parametrize("name", ["model", "verify", "close"])
+def test_a_class_stands_for_no_function_that_answers(name: str) -> None:
+    with pytest.raises(BuildError, match=rf"^{name} is the class Closer; give an instance of it, Closer\(...\), or a function$"):
+        check_callables(**{name: Closer})
+    check_callables(normalizer=str)
+
+
+@pytest.mark.parametrize("key", [int, "effect", 5], ids=repr)
+def test_only_an_effect_of_ones_own_has_a_performer(key: Any) -> None:
+    with pytest.raises(BuildError, match=r"^effects has the key .*; give classes derived from OwnEffect$"):
+        check_own(None, {key: print})
+    check_own(None, {type("Mine", (OwnEffect,), {}): print})
 
 
 async def trim_later(tool: str, args: Any) -> tuple[str, Any]:
