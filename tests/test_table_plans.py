@@ -93,3 +93,28 @@ def test_a_table_stays_the_contract_s_own() -> None:
     contract = TableResult({"a": {"type": "int"}})
     with pytest.raises(AttributeError):
         contract.spec = None
+
+
+ONE_RULE: list[dict[str, Any]] = [
+    *({"type": kind, **bounds} for kind in ("int", "float", "str", "bool") for bounds in ({}, {"min": 1}, {"max": 2}, {"min": 1, "max": 2})),
+    *({"type": "int", key: 1} for key in ("exclusive_min", "exclusive_max")),
+    *({"type": "str", key: 1} for key in ("min_len", "max_len")),
+    *({"type": kind, "allowed": options} for kind, options in (("str", ["a"]), ("str", []), ("int", [1]))),
+    *({"type": "list", "item": item} for item in ITEMS),
+    *({"type": "list", "max_len": 1, "item": item} for item in ITEMS),
+]  # fmt: skip
+ONE_VALUE: list[Any] = [
+    0, 1, 2, 3, 0.5, 1.0, 2.0, 2.5, "", "a", "aa", True, None, [], [1], ["a"], [1, 2], [{}], [{"n": 0}], [{"n": 1}],
+    [{"n": 0}, {"n": 1}], [{"n": 1}, {"n": 0}], [{"n": 1, "t": "a"}],
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("rule", ONE_RULE, ids=str)
+def test_a_rule_laid_out_ends_where_the_rule_ends(rule: dict[str, Any]) -> None:
+    spec = {"a": rule, "b": {"type": "int", "max": 2}}
+    arguments, result = TableArguments(spec), TableResult(spec)
+    for one in ONE_VALUE:
+        for other in (2, 3):
+            value = {"a": one, "b": other}
+            assert arguments.first_fault(value) == argument_fault(spec, value)
+            assert result.first_fault(value) == result_fault(spec, value, False)

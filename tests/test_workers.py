@@ -100,3 +100,14 @@ def test_those_that_have_nothing_to_do_end(monkeypatch: pytest.MonkeyPatch) -> N
     assert asked.workers._threads == 0
     asked.do(lambda: 2)
     assert asked.next() == (2, None)
+
+
+def test_however_many_hurry_there_are_only_so_many(gate: threading.Event, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fsm_agent.host.workers._MOST", 2)
+    monkeypatch.setattr("fsm_agent.host.workers.HELD_UP_S", 0.0)
+    asked = Asked()
+    for _ in range(9):
+        asked.do(lambda: gate.wait(LONG), at_once=False)
+    for _ in range(9):
+        asked.workers.hurry()
+    assert asked.workers._threads == 2
