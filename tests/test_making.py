@@ -95,7 +95,12 @@ def test_two_records_share_no_container() -> None:
     assert new_stop(StopReason.ANSWERED, "", "", "").raise_to is not new_stop(StopReason.ANSWERED, "", "", "").raise_to
 
 
-@pytest.mark.parametrize(("kind", "given"), [(Run, ("id",)), (Policy, ())])
+@attrs.frozen
+class Converted:
+    names: Any = attrs.field(default=(), converter=list)
+
+
+@pytest.mark.parametrize(("kind", "given"), [(Run, ("id",)), (Policy, ()), (Converted, ())])
 def test_what_its_class_has_to_look_at_is_not_made_without_it(kind: type[Any], given: tuple[str, ...]) -> None:
     with pytest.raises(TypeError, match="make the record by its class"):
         maker(kind, *given)

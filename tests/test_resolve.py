@@ -85,12 +85,26 @@ def test_an_interrupt_is_handed_to_nobody(ask: Ask, error: BaseException) -> Non
     def questions() -> Questions[None]:
         try:
             yield raiser(error)
-        except Exception as one:
+        except BaseException as one:
             caught.append(one)
+            raise
 
     with pytest.raises(type(error)):
         ask(questions())
-    assert caught == []
+    assert error not in caught
+
+
+def test_an_answer_with_all_the_time_there_is_is_awaited_in_the_askers_own_task() -> None:
+    async def answer() -> Any:
+        return asyncio.current_task()
+
+    def questions() -> Questions[Any]:
+        return (yield answer)
+
+    async def whole() -> list[bool]:
+        return [await aresolve(questions(), left) is asyncio.current_task() for left in (None, lambda: None, lambda: 5.0)]
+
+    assert asyncio.run(whole()) == [True, True, False]
 
 
 @both
