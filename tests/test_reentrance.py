@@ -55,6 +55,13 @@ def nested(limits: Limits, again: Callable[[Agent], Any]) -> Agent:
     return agent
 
 
+def test_a_body_that_has_ended_leaves_nothing_in_its_context() -> None:
+    before = dict(contextvars.copy_context())
+    with inside(threading.Lock()):
+        assert dict(contextvars.copy_context()) != before
+    assert dict(contextvars.copy_context()) == before
+
+
 def test_a_run_that_a_body_drives_is_told_why_its_call_fails(limits: Limits) -> None:
     heard: list[Answer] = []
     agent = nested(limits, lambda agent: heard.append(agent.run("inner")))
