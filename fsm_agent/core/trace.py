@@ -45,7 +45,7 @@ def trace_of(run: Run, since: int = 0, time: float | None = None) -> list[TraceE
 
 def result_text(call: Call, box: Toolbox) -> str:
     """What a decider is shown of a settled call: its value as JSON text, cut at the tool's size cap, or why it failed."""
-    if not call.ok and (call.value is None or not call.error.startswith("skipped:")):
+    if not call.ok and call.value is None:
         return fault_text(call)
     text = call.value if isinstance(call.value, str) else dumps(call.value)
     tool = box.get(call.tool)
