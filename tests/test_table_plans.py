@@ -95,8 +95,9 @@ def test_a_table_stays_the_contract_s_own() -> None:
         contract.spec = None
 
 
+ENDS: list[dict[str, Any]] = [{}, {"min": 1}, {"max": 2}, {"min": 1, "max": 2}]
 ONE_RULE: list[dict[str, Any]] = [
-    *({"type": kind, **bounds} for kind in ("int", "float", "str", "bool") for bounds in ({}, {"min": 1}, {"max": 2}, {"min": 1, "max": 2})),
+    *({"type": kind, **ends} for kind in ("int", "float", "str", "bool") for ends in ENDS),
     *({"type": "int", key: 1} for key in ("exclusive_min", "exclusive_max")),
     *({"type": "str", key: 1} for key in ("min_len", "max_len")),
     *({"type": kind, "allowed": options} for kind, options in (("str", ["a"]), ("str", []), ("int", [1]))),
