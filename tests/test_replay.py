@@ -47,8 +47,13 @@ def _same(one: Run, other: Run) -> bool:
 
 
 def _holds_a_secret(run: Run) -> bool:
-    """Whether a secret is in the run that is a seal in the journal of its end: its call was open then."""
-    return any(call.secret or call.tool == "pin" for call in run.open_calls)
+    """Whether a secret is in the run that is a seal in the journal of its end, or sealed what was equal to it.
+
+    Its call was open then; or a repair took it along to another tool, whose tries with the same arguments are sealed as well, which
+    nobody can tell who knows the seal alone.
+    """
+    taken_along = any(tool != "pin" and "redacted" in repr(args) for tool, args in run.tried)
+    return taken_along or any(call.secret or call.tool == "pin" for call in run.open_calls)
 
 
 def _without_details(run: Run) -> Run:

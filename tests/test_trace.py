@@ -68,7 +68,7 @@ def test_each_thing_that_happens_to_a_call_has_a_line_of_its_own() -> None:
         ("call_refused", "c3", "args:type:q"),
         ("call_finished", "c0", ""),
         ("call_reused", "c1", ""),
-        ("call_finished", "c2", "refused:circuit_open"),
+        ("call_refused", "c2", "refused:circuit_open"),
         ("call_finished", "c4", "skipped:hook"),
         ("call_retried", "c5", "result:retryable"),
         ("call_finished", "c6", "raised:ValueError"),
