@@ -77,8 +77,7 @@ def test_same_is_for_any_depth_and_for_values_that_hold_themselves() -> None:
     assert same(deep(100_000), deep(100_000))
     assert not same(deep(100_000), deep(99_999))
     assert same(one, other)
-    nan = float("nan")
-    assert not same(nan, nan)
+    assert not same(float("nan"), float("nan"))
     assert not same(Loud(), Loud())
     assert same({1: 2, None: 3}, {None: 3, 1: 2})
 
