@@ -249,7 +249,7 @@ class Session:
             value=call.value,
             error=call.error,
             detail=call.detail,
-            text=told_result(run, box, call),
+            text=told_result(box, call),
             tool=call.tool,
             call_id=call.id,
         )

@@ -399,3 +399,15 @@ def test_each_repair_of_a_turn_is_told_with_what_became_of_its_own_call() -> Non
 def halved(name: str, args: Any) -> tuple[str, Any]:
     """The call with a smaller number, which tells apart which of the calls it was."""
     return name, {**args, "n": {7: 3, 8: 2}[args["n"]]}
+
+
+def test_a_call_whose_repair_failed_is_not_told_as_repaired_when_the_same_repair_changed_another() -> None:
+    entry = {"fn": lambda n: n, "args": {"n": {"type": "int", "max": 3}}}
+    model = ScriptedDecider([[ToolCall("look", {"n": n}, id=f"c{n}") for n in (8, 7, 9)], "done"])
+    agent = Agent({"look": entry}, model, repairs={"args:range:n": halved})
+    answer = agent.run("find x")
+
+    assert answer.run.fixes == ["halved", "halved"]
+    assert [(call.id, call.repaired) for call in answer.run.calls] == [("c8", ("halved",)), ("c7", ("halved",)), ("c9", ())]
+    told = [message.text.startswith("(the call was repaired") for message in agent.history(answer.run) if message.call_id]
+    assert told == [True, True, False]

@@ -179,7 +179,7 @@ def _piece(value: Any) -> str:
 
 def _assumptions(run: Run) -> tuple[str, ...]:
     """That each repaired call meant what the repair made of it, and what that is."""
-    repaired = [(name, call) for call in run.calls for name in call.tried_repairs]
+    repaired = [(name, call) for call in run.calls for name in call.repaired]
     told = []
     for fix in run.fixes:
         place = next((n for n, (name, _) in enumerate(repaired) if name == fix), None)

@@ -105,6 +105,7 @@ def apply_repairs(run: Run) -> bool:
             keep_former(run, call)
         name, call.tool, call.args = call.repair
         call.tried_repairs += (name,)
+        call.repaired += (name,)
         run.fixes.append(name)
         call.repair, call.ok, call.error, call.detail, call.result_class = None, None, "", "", None
         call.admitted = call.started = call.reused = False

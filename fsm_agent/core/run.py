@@ -23,9 +23,10 @@ class Call:
     """One call of a turn, from the decision that asked for it to its one result.
 
     `key` is the canonical key that repetitions are counted by. `tries` are the bodies and refusals so far, `tried_repairs`
-    the repairs already applied, and `repair` the next one as (name, tool, arguments), where there is one. Until it is settled
-    `ok` is None; then `value` or `error` (a stable word, with `detail`) is its result, read as `result_class`; `reused` says that no
-    body ran for it. `intent` and `reason` are the decider's, `source` and `secret` (names of arguments) the tool's.
+    the repairs that were applied or failed, `repaired` those of them that changed it, and `repair` the next one as (name, tool, arguments),
+    where there is one. Until it is settled `ok` is None; then `value` or `error` (a stable word, with `detail`) is its result, read as
+    `result_class`; `reused` says that no body ran for it. `intent` and `reason` are the decider's, `source` and `secret` (names of
+    arguments) the tool's.
     `started` is true from the moment the driver may run the body. `awaits` says what has to come before that: ``check``
     (the host's hooks and approval function), ``approval`` (a person, until the UTC second `expires_at`) or ``client``
     (whose answer is the result); `edited` holds the arguments that the decider gave where a person changed them. `parent` is the
@@ -45,6 +46,7 @@ class Call:
     tries: int = 0
     body_runs: int = 0
     tried_repairs: tuple[str, ...] = ()
+    repaired: tuple[str, ...] = ()
     repair: tuple[str, str, Any] | None = None
     not_before_s: float = 0.0
     leader: str = ""
@@ -285,11 +287,6 @@ _UNDRIVEN: Mapping[str, Any] = {"driven": False, "interrupt": None, "history": N
 
 # Most runs never count these, and of many runs that wait at once the containers would be what costs most.
 made_when_read(Run, "requests", "window", "observations", "empties", "facts", "fields", "first_fields", "errors", "fixes")
-
-def was_repaired(run: Run, call: Call) -> bool:
-    """Whether a repair has changed the call from what was asked for."""
-    return any(name in run.fixes for name in call.tried_repairs)
-
 
 def reserve_of(run: Run) -> float:
     """The part of the run's deadline that is kept for the answer, in seconds; 0 where there is no deadline."""

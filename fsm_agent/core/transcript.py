@@ -17,7 +17,7 @@ from fsm_agent.core.gate import Toolbox
 from fsm_agent.core.making import maker
 from fsm_agent.core.messages import Message, Role, new_message
 from fsm_agent.core.plain import cut, dumps, short, storable
-from fsm_agent.core.run import Call, Run, was_repaired
+from fsm_agent.core.run import Call, Run
 from fsm_agent.core.storable import own_args
 from fsm_agent.core.trace import result_text
 from fsm_agent.core.values import ToolCall
@@ -223,7 +223,7 @@ def _decision(reader: _Reader, run: Run, box: Toolbox, turn: int) -> None:
         said = new_message(_ASSISTANT, text, asked, "", "", "")
         messages.append(said if decision.kept is None else attrs.evolve(said, kept=decision.kept))
     for call in calls:
-        messages.append(_result(reader, run, box, call))
+        messages.append(_result(reader, box, call))
 
 
 def _verdict(reader: _Reader, run: Run, box: Toolbox, decision: str, reason: Any) -> bool:
@@ -243,23 +243,23 @@ def _verdict(reader: _Reader, run: Run, box: Toolbox, decision: str, reason: Any
         call = reader.verifier.pop(0)
         asked = ToolCall(tool=call.tool or NO_NAME, args=action.args, id=call.id)
         reader.messages.append(Message(role=Role.ASSISTANT, calls=(asked,)))
-        reader.messages.append(_result(reader, run, box, call))
+        reader.messages.append(_result(reader, box, call))
     return True
 
 
 _VERDICTS = (Judged, JudgeFailed, Decided)
 
 
-def told_result(run: Run, box: Toolbox, call: Call) -> str:
+def told_result(box: Toolbox, call: Call) -> str:
     """What whoever asked for a call is told of it: its result, and what a repair made of it, or that is taken for what was asked for."""
     text = result_text(call, box)
-    if call.tried_repairs and was_repaired(run, call):
+    if call.repaired:
         return f"(the call was repaired to {call.tool} {dumps(storable(call.args))}) {text}"
     return text
 
 
-def _result(reader: _Reader, run: Run, box: Toolbox, call: Call) -> Message:
-    text = told_result(run, box, call)
+def _result(reader: _Reader, box: Toolbox, call: Call) -> Message:
+    text = told_result(box, call)
     if call.edited is not None:
         text = f"(a person changed the arguments to {dumps(call.args)}) {text}"
     if reader.made and (made := reader.made.pop(call.id, None)) and not call.ok:
