@@ -228,11 +228,11 @@ def _repeats(run: Run, call: Call, tool: Tool | None, policy: Policy) -> bool:
     if before < allowed or (before := before - _failed_for_now(run, call.key, window)) < allowed:
         return False
     if policy.duplicates in ("stop", "first"):
-        limit = "dedup_window" if most is None and window is not None else "max_same_call"
+        limit = "max_same_call"
         calls = [*(c.id for c in run.calls if c.key == call.key), *(c.id for c in run.open_calls if c.key == call.key)]
-        if limit == "dedup_window" and window is not None:
+        if most is None and window is not None:
             # Those that the window has passed by do not count.
-            calls, allowed = calls[-before - 1 :], window
+            limit, allowed, calls = "dedup_window", window, calls[-before - 1 :]
         # Where the first repetition ends the run whatever the figure, only a figure above the present one is a raise.
         least = most or 0 if policy.duplicates == "first" else 0
         _close(run, "call_is_new", limit, allowed, before + 1, StopReason.DUPLICATE_CALL, tuple(calls), least)
