@@ -140,12 +140,11 @@ class Agent(People, Streams):
             decide = ModelDecider(cast(Model, model), setup, instructions=instructions, told=prompts)
             closer = close if close is not None else decide.close
         host = _host(box, clock, memory, ttl_s, negative_ttl_s, Sandbox(code_mode, box) if code_mode is not None else None)
-        judge: Any = ModelVerifier(cast(Model, verify), required) if is_model(verify) else verify
-        judge = tool_verifier(verify) if isinstance(verify, Tool) else judge
         Streams.__init__(self)
         self.driver = Driver(
-            engine=self.engine, decide=decide, host=host, verify=judge, close=closer, guide=guide, performers=effects or {}
-        )
+            engine=self.engine, decide=decide, host=host, verify=_judge(verify, required), close=closer, guide=guide,
+            performers=effects or {},
+        )  # fmt: skip
 
     def run(self, request: Any, *, context: Any = None, **start: Any) -> Answer:
         """Run a request to its answer in this thread; `start` takes limits, run_id, scope, seed and fields."""
@@ -251,11 +250,18 @@ class Agent(People, Streams):
         return answer
 
 
+def _judge(verify: Any, required: Collection[str]) -> Verifier | None:
+    """Who is asked whether the evidence suffices, as a function."""
+    if isinstance(verify, Tool):
+        return tool_verifier(verify)
+    return ModelVerifier(verify, required) if is_model(verify) else cast("Verifier | None", verify)
+
+
 def _with_programs(box: Toolset, code_mode: CodeMode | None) -> Toolset:
     """The tools, and the one that runs programs where there is code mode."""
     if code_mode is None:
         return box
-    return Toolset([*(tool for name in box.names() if (tool := box.get(name)) is not None), code_mode.tool()])
+    return Toolset([*box, code_mode.tool()])
 
 
 def _host(
@@ -277,8 +283,7 @@ def _host(
 
 def _remembers(box: Toolset) -> bool:
     """Whether a tool says for how long it is remembered."""
-    tools = [box.get(name) for name in box.names()]
-    return any(tool is not None and (tool.cache_ttl_s or tool.negative_ttl_s) for tool in tools)
+    return any(tool.cache_ttl_s or tool.negative_ttl_s for tool in box)
 
 
 def _closer_of(decide: Any) -> Closer | None:

@@ -78,6 +78,11 @@ def test_a_text_of_a_class_of_its_own_names_what_its_text_names() -> None:
     assert [box.get(name) for name in ("u", None, 5, [], b"t")] == [None] * 5
 
 
+def test_tools_come_in_the_order_they_were_given() -> None:
+    made = [Tool(name=name, fn=body) for name in "bac"]
+    assert (list(Toolset(made)), Toolset(made).names()) == (made, ("b", "a", "c"))
+
+
 def test_two_tools_of_one_name_are_refused() -> None:
     with pytest.raises(BuildError, match="two tools are named 't'"):
         Toolset([Tool(name="t", fn=body), Tool(name="t", fn=body)])

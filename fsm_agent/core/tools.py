@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
@@ -194,3 +194,7 @@ class Toolset:
     def names(self) -> tuple[str, ...]:
         """The names, in order."""
         return self._names
+
+    def __iter__(self) -> Iterator[Tool]:
+        """The tools, in order."""
+        return iter(self._tools.values())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Awaitable, Collection, Mapping
 from typing import Any
 
@@ -18,7 +17,7 @@ from fsm_agent.core.setup import Setup
 from fsm_agent.core.tools import Tool, Toolset
 from fsm_agent.core.transcript import transcript
 from fsm_agent.core.values import Decision
-from fsm_agent.host.bodies import is_async
+from fsm_agent.host.bodies import awaitable, is_async
 from fsm_agent.host.model import Model, ModelRequest, request_of
 
 _ANY_OBJECT: Mapping[str, Any] = {"type": "object"}
@@ -106,7 +105,7 @@ class ModelDecider:
 
 def with_question(reply: Any) -> Any:
     """A model's reply with the question in the last line of its text told apart (seed 000), or an awaitable of it."""
-    if inspect.isawaitable(reply):
+    if awaitable(reply):
         return _later(reply)
     text = reply.text if isinstance(reply, Decision) and not reply.calls and reply.question is None else None
     if not isinstance(text, str):
