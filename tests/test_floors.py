@@ -86,6 +86,7 @@ FLOORS: dict[str, int] = {
     "core.engine": 4,
     "core.instructions": 4,
     "core.normalizing": 4,
+    "core.observing": 4,
     "core.programs": 4,
     "core.proposal": 4,
     "core.replay": 4,

@@ -380,6 +380,16 @@ def test_no_budget_is_ever_overrun_and_no_tripwire_beyond_its_nth(
     assert mine.effect is not None or run.stop is not None
 
 
+def test_what_a_program_finds_again_counts_with_the_only_observation_before_it() -> None:
+    mine = hand(limits=off(max_turns=9, max_same_observation=2)).decides(ToolCall("look", {"q": "x"}, "c1")).gives("c1", "same")
+    mine.decides(ToolCall("code", {"program": "p"}, "p"))
+    calling(mine).begins().gives("p.1", "same")
+    calling(mine)
+
+    assert mine.reason is StopReason.REPEATED_OBSERVATION
+    assert mine.run.body_runs == 2
+
+
 # ---- beside other calls
 
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fsm_agent.core.contracts import TableArguments, TableResult
-from fsm_agent.core.table_faults import argument_fault, result_fault
+from fsm_agent.core.table_faults import argument_fault, argument_faults, result_fault
 
 
 class Two(IntEnum):
@@ -52,12 +52,14 @@ def edit(spec: dict[str, Any], edits: list[tuple[str, dict[str, Any] | None]]) -
 
 
 @given(spec=SPECS, first=VALUES, edits=EDITS, then=VALUES)
-def test_arguments_laid_out_have_the_first_reason_of_the_rules(
+def test_arguments_laid_out_have_the_reasons_of_the_rules(
     spec: dict[str, Any], first: Any, edits: list[tuple[str, Any]], then: Any
 ) -> None:
     contract = TableArguments(spec)
     assert contract.first_fault(first) == argument_fault(spec, first)
+    assert contract.faults(first) == argument_faults(spec, first)
     edit(spec, edits)
+    assert contract.faults(then) == argument_faults(spec, then)
     assert contract.first_fault(then) == argument_fault(spec, then)
 
 
@@ -76,6 +78,7 @@ def test_a_rule_moved_behind_another_is_told_in_the_new_order() -> None:
     contract = TableArguments(spec)
     assert contract.first_fault({"a": "x", "b": "x"}) == "type:a"
     spec["a"] = spec.pop("a")
+    assert [fault.reason for fault in contract.faults({"a": "x", "b": "x"})] == ["type:b", "type:a"]
     assert contract.first_fault({"a": "x", "b": "x"}) == "type:b"
 
 

@@ -24,8 +24,16 @@ from fsm_agent.core.table_faults import (
     missing_or_extra,
     result_fault,
     result_faults,
+    told_faults,
 )
-from fsm_agent.core.table_plans import ArgumentsPlan, ResultPlan, arguments_plan, planned_reason, result_plan
+from fsm_agent.core.table_plans import (
+    ArgumentsPlan,
+    ResultPlan,
+    arguments_plan,
+    planned_faults,
+    planned_reason,
+    result_plan,
+)
 from fsm_agent.core.values import Fault
 
 
@@ -141,7 +149,13 @@ class TableArguments:
 
     def faults(self, args: object) -> tuple[Fault, ...]:
         """See `argument_faults`."""
-        return argument_faults(self.spec, args)
+        spec, plan = self.spec, self._plan
+        try:
+            if plan is not None and type(args) is dict and args.keys() == plan.like.keys() and plan.like == spec:
+                return told_faults(planned_faults(plan, spec, args))
+        except Exception:  # an odd table or value: looked at more closely
+            pass
+        return argument_faults(spec, args)
 
     def with_defaults(self, args: Mapping[str, Any]) -> dict[str, Any]:
         """A copy of the arguments with the defaults of absent optional ones, each a copy of its own."""

@@ -70,8 +70,14 @@ def same(left: object, right: object) -> bool:
 def describe(value: object, limit: int = 80) -> str:
     """A value in at most `limit` characters, without running code of the value's own; never raises, whatever it is."""
     try:
-        # Most are texts.
-        text = repr(value[:400]) if type(value) is str else _short(value, 2)
+        kind = type(value)
+        # Most are texts and small figures.
+        if kind is str:
+            text = repr(value[:400])  # type: ignore[index]
+        elif kind is int and -(2**63) < value < 2**63:  # type: ignore[operator]
+            text = repr(value)
+        else:
+            text = _short(value, 2)
     except Exception:
         text = "a value that cannot be shown"
     return text if len(text) <= limit else text[: limit - 3] + "..."

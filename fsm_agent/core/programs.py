@@ -18,6 +18,7 @@ from fsm_agent.core.errors import WrongEvent
 from fsm_agent.core.events import CallEvent, ProgramCalled, Raised, Returned
 from fsm_agent.core.gate import Toolbox, refuse, same_key
 from fsm_agent.core.keys import observation_key
+from fsm_agent.core.observing import compare_first
 from fsm_agent.core.plain import short, storable
 from fsm_agent.core.redact import MARK, marked, sealed, secret_texts, without_secrets
 from fsm_agent.core.results import says_nothing
@@ -177,6 +178,8 @@ def _unfit(tool: Tool) -> str:
 def _tripped(run: Run, box: Toolbox) -> StopReason | None:
     """The tripwire that the results of this turn have reached, counted as they will be when the turn is over."""
     limits = run.limits
+    if run.only_observation:
+        compare_first(run)
     fresh = [call for call in run.open_calls if call.ok is not None and not (call.counted or call.leader)]
     errors = sum(call.error.startswith(_FAILED) and call.error != "result:empty" for call in fresh)
     bad = sum(call.error.startswith("args:") for call in fresh)

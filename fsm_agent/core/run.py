@@ -159,8 +159,10 @@ class Run(Later):
 
     Counters only rise. Times are seconds spent; a run holds no instant of any clock, so it can be saved at any step and go
     on elsewhere. `given` is the request as it came, `request` as it was normalized. `held` counts the open calls that wait
-    for a check, a person or a client. `open_calls` are the calls of the present turn that are not folded in yet. One run
-    belongs to one driver at a time. `stop` is set once the run is over, or while it stands still after a cancellation.
+    for a check, a person or a client. `open_calls` are the calls of the present turn that are not folded in yet.
+    `only_observation` is the call whose result is not counted among the `observations` and `facts` yet, for there is no other to
+    compare it with. One run belongs to one driver at a time. `stop` is set once the run is over, or while it stands still after a
+    cancellation.
     """
 
     id: str
@@ -184,6 +186,7 @@ class Run(Later):
     bad_arguments: int = 0
     stale_turns: int = 0
     same_observation: int = 0
+    only_observation: str = ""
     empty_results: int = 0
     verify_rounds: int = 0
     gather_rounds: int = 0

@@ -62,7 +62,12 @@ def missing_or_extra(spec: Mapping[str, Rule], args: Mapping[str, Any]) -> str:
 
 def argument_faults(spec: Mapping[str, Rule] | None, args: object) -> tuple[Fault, ...]:
     """Every fault of arguments against a table, in the order of `argument_fault`; never raises."""
-    return tuple([_fault(_argument_reason(one), one) for one in _broken_arguments(spec, args)])
+    return told_faults(_broken_arguments(spec, args))
+
+
+def told_faults(found: Iterable[Broken]) -> tuple[Fault, ...]:
+    """What breaks a table of arguments, as faults in the order given."""
+    return tuple([_fault(_argument_reason(one), one) for one in found])
 
 
 def _argument_reason(one: Broken) -> str:

@@ -6,13 +6,14 @@ are still equal. Rows hold what nearly every table is made of; for the rest, and
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import attrs
 
-from fsm_agent.core.rules import is_rule
+from fsm_agent.core.rules import Broken, Rule, broken, is_rule
 from fsm_agent.core.storable import SMALL, small_copy
-from fsm_agent.core.table_faults import deciding
+from fsm_agent.core.table_faults import deciding, in_argument_order
 
 _KINDS = {"str": str, "int": int, "float": float, "bool": bool, "list": list, "object": dict, "null": type(None)}
 _NOTES = frozenset({"type", "required", "description", "default"})
@@ -45,6 +46,21 @@ def arguments_plan(spec: Any) -> ArgumentsPlan:
     """Lay out a table of arguments; raises where it holds what cannot be copied and compared."""
     like = _copied(spec)
     return ArgumentsPlan(like, [*like], [_argument_row(name, rule) for name, rule in like.items()])
+
+
+def planned_faults(plan: ArgumentsPlan, spec: Mapping[str, Rule], args: dict[str, Any]) -> list[Broken]:
+    """Every way in which arguments of exactly its names break the table that was planned, in its order; may raise for an odd value."""
+    found: list[Broken] = []
+    for name, kind, options, low, high in plan.rows:
+        one, rule = args[name], spec[name]
+        if type(one) is not kind:
+            found += broken(rule, one, (name,))
+        elif options is not None:
+            if one not in options:
+                found.append(("allowed", (name,), rule, one))
+        elif (low is not None and not one >= low) or (high is not None and not one <= high):
+            found.append(("range", (name,), rule, one))
+    return in_argument_order(found, spec) if len(found) > 1 else found
 
 
 def result_plan(spec: Any) -> ResultPlan:

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from fsm_agent.core.events import CallEvent, CircuitOpen, Gone, Lost, Raised, Returned, Reused, Skipped
 from fsm_agent.core.gate import Toolbox, fault_text, learn_secrets
-from fsm_agent.core.keys import leaves, observation_key, observed
+from fsm_agent.core.observing import observe
 from fsm_agent.core.plain import storable
 from fsm_agent.core.redact import marked
 from fsm_agent.core.results import (
@@ -22,7 +22,6 @@ from fsm_agent.core.results import (
     read_raised,
     read_unmeasured,
     read_value,
-    says_nothing,
 )
 from fsm_agent.core.run import Call, ClosedGuard, Run, deadline_after, reserve_of
 from fsm_agent.core.sealing import marked_event, seal_call
@@ -311,7 +310,7 @@ def fold(run: Run, box: Toolbox) -> str:
         if watches and not (tool is not None and (tool.polling or tool.constant)):
             watched = True
             if call.ok and not call.leader:
-                new_fact = _observe(run, call, tool) or new_fact
+                new_fact = observe(run, call, tool, calls) or new_fact
     run.calls += calls
     run.repair_due = run.repair_due and planned
     if watched and limits.max_stale_turns is not None:
@@ -324,22 +323,3 @@ def fold(run: Run, box: Toolbox) -> str:
     if run.closed:
         return "stopped"
     return "failed" if failed else "no_progress" if stale_class else "called"
-
-
-def _observe(run: Run, call: Call, tool: Tool | None) -> bool:
-    """Count an observation and its facts; true when one of them is new."""
-    limits = run.limits
-    empty_is_normal = tool is not None and tool.empty_ok and says_nothing(call.value)
-    facts_count, found = limits.max_stale_turns is not None, None
-    if limits.max_same_observation is not None and not empty_is_normal:
-        key, found = observed(call.value) if facts_count else (observation_key(call.value), None)
-        call.observation = key
-        count = run.observations[key] = run.observations.get(key, 0) + 1
-        run.same_observation = max(run.same_observation, count)
-    if not facts_count:
-        return True
-    facts = run.facts
-    before = len(facts)
-    for leaf in leaves(call.value) if found is None else found:
-        facts[leaf] = True
-    return len(facts) > before or empty_is_normal
