@@ -147,7 +147,7 @@ class ToolDesk:
     def run_naive(self, order: object) -> dict[str, Any]:
         """Handle one order without repair, whatever the attempts; the answer has `path` too, the states walked."""
         run = self.run(order, naive=True)
-        return {**self.answer(run), "path": list(run.path)}
+        return {**self.answer(run), "path": run.path}
 
     def run(self, order: object, *, naive: bool = False) -> Run:
         """Drive one order to its end; the run holds its trace, counters and explained stop.

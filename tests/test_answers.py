@@ -262,10 +262,10 @@ def test_usage_is_the_counters_of_the_run() -> None:
 
 
 def test_an_answer_does_not_follow_the_run_when_that_goes_on() -> None:
-    run = a_run(path=["normalize", "final"], calls=[a_call()])
+    run = a_run(trace=[("state_entered", 0.0, state, None) for state in ("normalize", "final")], calls=[a_call()])
     answer = answered(run)
     before = attrs.evolve(answer)
-    run.path.append("gather")
+    run.trace.append(("state_entered", 0.0, "gather", None))
     run.calls.append(a_call(number=2))
     run.turns = 9
     assert answer == before

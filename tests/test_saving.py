@@ -181,7 +181,7 @@ def test_one_text_loaded_twice_is_two_runs() -> None:
     play(engine, one, Answers())
     assert save(other) == text
     assert alike(play(engine, other, Answers()), one)
-    for name in ("calls", "trace", "journal", "path", "fields", "facts"):
+    for name in ("calls", "trace", "journal", "fields", "facts"):
         assert getattr(one, name) is not getattr(other, name)
 
 
@@ -605,7 +605,7 @@ def test_a_key_too_many_is_named() -> None:
         (("run", "calls"), {}, "run/calls: expected a list"),
         (("run", "calls", 0), {"$dict": [1, 2, "x", 3]}, "run/calls/0: (unknown|missing) key"),
         (("run", "came_by"), {"$tuple": ["gather"]}, "run/came_by: expected tuple\\[str, str\\]"),
-        (("run", "path", 0), 7, "run/path: expected list\\[str\\]"),
+        (("run", "window"), [7], "run/window: expected list\\[str\\]"),
         (("run", "requests"), {"a": "b"}, "run/requests: expected dict\\[str, int\\]"),
         (("run", "trace", 0), {"$tuple": ["a", 1, 2, 3]}, "run/trace: expected list"),
         (("run", "calls", 0, "value"), {"$nothing": 1}, "run/calls/0/value/\\$nothing: unknown tag"),

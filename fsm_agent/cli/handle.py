@@ -128,7 +128,7 @@ class _Handling:
         naive = None
         if beside is not None:
             run = beside.run(line.order, naive=True)
-            naive = {**beside.answer(run), "path": list(run.path)}
+            naive = {**beside.answer(run), "path": run.path}
             self._trace(run, line, ", naive")
         run = desk.run(line.order)
         answer = desk.answer(run)

@@ -203,7 +203,7 @@ class Engine:
 
     def _walk(self, run: Run, outcome: str | None) -> None:
         """Walk the row of an outcome, enter where it leads, and so on until something is asked for; None enters the state at once."""
-        setup, path, state = self.setup, run.path, run.state
+        setup, state = self.setup, run.state
         machine, ways = setup.machine, setup.ways
         observers, enters = setup.observers, setup.enters
         # The row walked, as `walked` reads it: each row passed over has one closed guard, so their number tells which of its outcome.
@@ -224,8 +224,6 @@ class Engine:
                 else:
                     by = outcome
             run.steps += 1
-            if not path or path[-1] != state:
-                path.append(state)
             run.trace.append(("state_entered", run.spent_s, state, by))
             if observers:
                 self._observe(run, "enter")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from copy import deepcopy
+from itertools import groupby
 from typing import Any
 
 import attrs
@@ -241,7 +242,6 @@ class Run(Later):
     history: Any = attrs.field(default=None, eq=False, repr=False)
     heard: int = attrs.field(default=0, eq=False, repr=False)
 
-    path: list[str] = attrs.field(factory=list)
     trace: list[TraceRow] = attrs.field(factory=list)
     journal: list[tuple[float, Any]] = attrs.field(factory=list)
 
@@ -261,6 +261,12 @@ class Run(Later):
     def done(self) -> bool:
         """True once nothing more will be asked of anybody."""
         return self.stop is not None and not self.closing
+
+    @property
+    def path(self) -> list[str]:
+        """The states that were entered, in order; one that was entered again and again stands once."""
+        entered = (subject for kind, _, subject, _ in self.trace if kind == "state_entered")
+        return [state for state, _ in groupby(entered)]
 
     @property
     def last(self) -> Call | None:

@@ -67,7 +67,7 @@ def _counted(wanted: Any, came: Came, number: int) -> Looked:
 
 
 def _path(wanted: list[str], came: Came) -> Looked:
-    path = list(came.run.path) if came.run is not None else []
+    path = came.run.path if came.run is not None else []
     if came.world.keys.get("machine") == "autogpt" and "normalize" not in wanted:
         # Seed 002 has five states; that the request is normalized first is this machine's own.
         path = [state for state in path if state != "normalize"]

@@ -54,17 +54,13 @@ def handle(desk, order):
     return _form(desk.handle(order))
 
 
-async def _slow(name, args):
-    if lab.DELAY:
-        await lab.asyncio.sleep(lab.DELAY)
-    if lab.HOLD is not None:
-        await lab.HOLD.wait()
-    return lab.TOOLS[name]["fn"](**args)
-
-
 def _slow_entry(name):
     async def fn(sku, region, limit):
-        return await _slow(name, {"sku": sku, "region": region, "limit": limit})
+        if lab.DELAY:
+            await lab.asyncio.sleep(lab.DELAY)
+        if lab.HOLD is not None:
+            await lab.HOLD.wait()
+        return lab.TOOLS[name]["fn"](sku=sku, region=region, limit=limit)
 
     return {**lab.TOOLS[name], "fn": fn}
 
