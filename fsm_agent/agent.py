@@ -27,7 +27,7 @@ from fsm_agent.core.table import Table
 from fsm_agent.core.tools import Tool, Toolset
 from fsm_agent.core.transcript import as_plain, is_messages, transcript
 from fsm_agent.core.typed_answer import typed_answer
-from fsm_agent.core.values import Policy, StopReason
+from fsm_agent.core.values import OF_ITSELF, Policy
 from fsm_agent.core.work import WORK
 from fsm_agent.host.breaker import Breakers
 from fsm_agent.host.clock import Clock, SystemClock
@@ -240,7 +240,7 @@ class Agent(People, Streams):
         """The answer of a run that is over, or what a paused one waits for; raises RunError for one that has to be driven on."""
         check_run(run)
         value = None
-        if self.typed is not None and run.answer is not None and run.stop is not None and run.stop.reason is StopReason.ANSWERED:
+        if self.typed is not None and run.answer is not None and run.stop is not None and run.stop.reason in OF_ITSELF:
             value = self.typed.made(run.answer)
         answer = answer_of(run, value, run)
         if answer is None and run.paused:

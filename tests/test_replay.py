@@ -77,7 +77,7 @@ def test_a_replay_equals_the_run_at_its_end_and_at_every_step(
     engine = an_engine(policy=policy, verifies=verifies, repairs=REPAIRS, **way)
     run = engine.start("  x ", limits=_bounded(bounds), run_id="r7", scope="tenant", seed=3, fields={"a": [1]})
     stages = _every_step(engine, run, world.answers())
-    assert _same(replay(engine, run), run)
+    assert _holds_a_secret(run) or _same(replay(engine, run), run)
     for number, stage in enumerate(stages):
         assert len(stage.journal) == number
         assert _holds_a_secret(stage) or _same(replay(engine, run, number), stage)

@@ -44,6 +44,7 @@ from fsm_agent.core.events import (
     Decided,
     DecisionFailed,
     Judged,
+    Lost,
     Raised,
     Returned,
     Started,
@@ -67,6 +68,8 @@ from fsm_agent.core.values import (
     Usage,
     Verdict,
 )
+from tests import by_hand
+from tests.by_hand import Hand, says
 
 # ---- one case for each guard of the specification's table
 
@@ -1016,3 +1019,53 @@ def test_of_a_call_that_the_window_has_passed_by_only_what_is_in_it_is_told() ->
 
     assert answer.stop is not None
     assert answer.stop.closed[0].calls == ("c2", "c3")
+
+
+# ---- what nobody knows of
+
+
+def paying(**parts: Any) -> Hand:
+    """A run whose first turn pays; the body has begun."""
+    hand = Hand(by_hand.a_tool("pay", effect="at_most_once"), by_hand.a_tool(), limits=off(), **parts)
+    return hand.decides(ToolCall("pay", {"eur": 5}, "p")).begins("p")
+
+
+ASKED = "Did pay (p) take effect? It was begun, and what became of it is not known."
+
+
+@pytest.mark.parametrize("lost", [False, True], ids=["the body raised", "the driver was lost"])
+def test_a_run_that_does_not_know_what_became_of_a_call_asks_whatever_its_model_says(lost: bool) -> None:
+    hand = paying()
+    hand = hand.tell(Lost("p")) if lost else hand.fails("p", "TimeoutError")
+    hand.decides(text="paid", finish="stop")
+    answer = answer_of(hand.run)
+    assert answer is not None
+    assert (answer.stop_reason, answer.status) == (StopReason.QUESTION, Status.OK)
+    assert answer.next_questions == (ASKED,)
+    assert answer.text == f"paid\n\n{ASKED}"
+
+
+def test_a_run_without_a_word_of_its_model_has_the_question_as_its_text() -> None:
+    hand = paying().fails("p", "TimeoutError").decides(ToolCall("look", {}, "c2")).gives("c2", "nothing new", says("NO_PROGRESS"))
+    answer = answer_of(hand.run)
+    assert answer is not None
+    assert (answer.stop_reason, answer.text) == (StopReason.QUESTION, ASKED)
+
+
+def test_what_a_stop_has_asked_is_not_asked_again_by_the_run_that_was_taken_up() -> None:
+    hand = paying().tell(Cancelled())
+    stopped = answer_of(hand.run)
+    assert stopped is not None
+    assert stopped.next_questions == (ASKED, "May the run go on?")
+    assert ASKED in stopped.text
+    hand.engine.resume(hand.run)
+    hand.decides(text="as you like", finish="stop")
+    answer = answer_of(hand.run)
+    assert answer is not None
+    assert (answer.stop_reason, answer.text, answer.next_questions) == (StopReason.ANSWERED, "as you like", (ASKED,))
+
+
+def test_a_call_that_was_never_begun_is_no_question() -> None:
+    hand = Hand(by_hand.a_tool("pay", effect="at_most_once"), limits=off()).decides(ToolCall("pay", {"eur": 5}, "p"))
+    hand.fails("p", "TimeoutError", ran=False).decides(text="not paid", finish="stop")
+    assert hand.reason is StopReason.ANSWERED

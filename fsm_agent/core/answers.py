@@ -11,10 +11,10 @@ from fsm_agent.core.pending import Pending, pending_of
 from fsm_agent.core.plain import cut, dumps, storable
 from fsm_agent.core.run import Call, Run, Stop
 from fsm_agent.core.short_text import printable
-from fsm_agent.core.values import ANSWERED, EMPTY, GOES_ON, Status, StopReason
+from fsm_agent.core.stops import unclear_calls
+from fsm_agent.core.values import EMPTY, GOES_ON, OF_ITSELF, Status, StopReason
 
 _OK, _UNVERIFIED = Status.OK, StopReason.UNVERIFIED
-_GOOD = (ANSWERED, StopReason.QUESTION)
 _PIECE = 500
 _MOST_PIECES = 50
 
@@ -144,7 +144,7 @@ def _said(run: Run) -> str:
 
 
 def _status(reason: StopReason, something: bool) -> Status:
-    if reason in _GOOD:
+    if reason in OF_ITSELF:
         return _OK
     if reason in (StopReason.FATAL, StopReason.INVALID_REQUEST) or not something:
         return Status.FAILED
@@ -152,9 +152,12 @@ def _status(reason: StopReason, something: bool) -> Status:
 
 
 def _text(run: Run, stop: Stop, found: list[Call], said: str) -> str:
-    if stop.reason in _GOOD:
-        return said or findings(found) or "Done; nothing was found."
-    parts = [said, findings(found), f"Stopped: {_why(stop)}."]
+    # Of an answer of a form that was asked for the text is that form and nothing else.
+    unclear = [] if run.answer is not None else [_whether(call) for call in unclear_calls(run)]
+    if stop.reason in OF_ITSELF:
+        parts = [said or findings(found) or ("" if unclear else "Done; nothing was found."), *unclear]
+    else:
+        parts = [said, findings(found), *unclear, f"Stopped: {_why(stop)}."]
     return "\n\n".join(part for part in parts if part)
 
 
@@ -191,13 +194,13 @@ def _assumptions(run: Run) -> tuple[str, ...]:
 def _unknowns(run: Run, stop: Stop) -> tuple[str, ...]:
     calls = [*run.calls, *run.open_calls] if run.open_calls else run.calls
     failed = [f"{call.tool} ({call.id}): {call.error}" for call in calls if call.error]
-    if stop.reason not in _GOOD:
+    if stop.reason not in OF_ITSELF:
         failed += [f"{call.tool} ({call.id}): {_nothing(call)}" for call in calls if call.ok and call.result_class is EMPTY]
     judgement = run.judgement
     if stop.reason is _UNVERIFIED or (judgement is not None and judgement.decision != "done"):
         why = judgement.reason if judgement is not None and judgement.reason else "it was not checked"
         failed.append(f"the answer did not pass verification: {why}")
-    elif stop.reason not in _GOOD:
+    elif stop.reason not in OF_ITSELF:
         failed.append(f"the answer was not verified: the run stopped ({stop.reason.value})")
     return tuple(failed)
 
@@ -209,12 +212,12 @@ def _nothing(call: Call) -> str:
 
 
 def _questions(run: Run, stop: Stop) -> tuple[str, ...]:
-    unclear = [
-        f"Did {call.tool} ({call.id}) take effect? It was begun, and what became of it is not known."
-        for call in run.calls
-        if call.error == "unknown_outcome"
-    ]
+    unclear = [_whether(call) for call in run.calls if call.error == "unknown_outcome"]
     return (*unclear, *_next(run, stop))
+
+
+def _whether(call: Call) -> str:
+    return f"Did {call.tool} ({call.id}) take effect? It was begun, and what became of it is not known."
 
 
 def _next(run: Run, stop: Stop) -> tuple[str, ...]:
@@ -223,7 +226,7 @@ def _next(run: Run, stop: Stop) -> tuple[str, ...]:
         return (draft.question,)
     if stop.raise_to:
         return (f"May the run go on with {stop.raises()}?",)
-    if stop.reason in _GOOD:
+    if stop.reason in OF_ITSELF:
         return ()
     if stop.reason in GOES_ON:
         return ("May the run go on?",)

@@ -7,7 +7,7 @@ from fsm_agent.core.run import Call, Run
 from fsm_agent.core.setup import Setup
 from fsm_agent.core.stops import explain
 from fsm_agent.core.turn import fold
-from fsm_agent.core.values import ANSWERED, EffectClass
+from fsm_agent.core.values import OF_ITSELF, EffectClass
 
 
 def stop_here(setup: Setup, run: Run) -> None:
@@ -51,7 +51,7 @@ def abandon(run: Run, box: Toolbox, call: Call) -> None:
 
 def _is_unsaid(run: Run) -> bool:
     """True where the evidence passed and nobody has said anything of it yet."""
-    return run.stop is not None and run.stop.reason is ANSWERED and run.draft is None
+    return run.stop is not None and run.stop.reason in OF_ITSELF and run.draft is None
 
 
 def _closing_turn(setup: Setup, run: Run) -> bool:

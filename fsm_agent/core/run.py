@@ -265,7 +265,7 @@ class Run(Later):
     @property
     def path(self) -> list[str]:
         """The states that were entered, in order; one that was entered again and again stands once."""
-        entered = (subject for kind, _, subject, _ in self.trace if kind == "state_entered")
+        entered = [row[2] for row in self.trace if row[0] == "state_entered"]
         return [state for state, _ in groupby(entered)]
 
     @property

@@ -115,12 +115,28 @@ def _fatal(run: Run) -> bool:
 
 
 def _own_reason(run: Run, table: Table, state: str) -> StopReason:
-    if run.draft is not None and run.draft.question:
+    if (run.draft is not None and run.draft.question) or unclear_calls(run):
         return StopReason.QUESTION
     if run.draft is None and run.judgement is not None and table.state(state).work == "verify" and not run.evidence():
         # Nothing was said and nothing was found: that nobody objected makes no answer of it (seed 002).
         return StopReason.NO_PROGRESS
     return ANSWERED
+
+
+def unclear_calls(run: Run) -> list[Call]:
+    """The calls that were begun and of which nobody knows whether they took effect: a run that had them asks (03, sections 5 and 6).
+
+    What an earlier stop of the run has said already is not asked again: whoever took the run up knows.
+    """
+    if not run.tool_errors:
+        return []
+    unclear: dict[str, bool] = {}
+    for kind, _, subject, detail in reversed(run.trace):
+        if kind == "resumed":
+            break
+        if kind == "call_finished" and detail == "unknown_outcome":
+            unclear[subject] = True
+    return [call for call in run.calls if call.id in unclear]
 
 
 def with_all_closed(run: Run, table: Table, stop: Stop) -> Stop:

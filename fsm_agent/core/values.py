@@ -86,6 +86,8 @@ class StopReason(StrEnum):
 
 
 ANSWERED = StopReason.ANSWERED
+# The ends to which a run comes of itself, with an answer.
+OF_ITSELF = (ANSWERED, StopReason.QUESTION)
 # Ends that need no raise: whoever stopped the run, or failed it, may let it go on as it is.
 GOES_ON = (StopReason.CANCELLED, StopReason.MODEL_ERROR)
 

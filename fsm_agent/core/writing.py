@@ -16,7 +16,7 @@ from fsm_agent.core.run import Run
 from fsm_agent.core.sealing import guarded_words
 from fsm_agent.core.setup import Setup
 from fsm_agent.core.turn import fold
-from fsm_agent.core.values import Decision, StopReason
+from fsm_agent.core.values import OF_ITSELF, Decision, StopReason
 
 
 class Synthesize:
@@ -138,7 +138,7 @@ class Answer:
 
     def _keep(self, setup: Setup, run: Run, event: Composed) -> None:
         """Keep the text; as the answer of a run that nothing stopped only a whole one, of the form that was asked for."""
-        if run.stop is None or run.stop.reason is not StopReason.ANSWERED:
+        if run.stop is None or run.stop.reason not in OF_ITSELF:
             take_text(run, event.text)
         elif event.finish not in FINISHES:
             read, fault = (None, "") if setup.answer is None else setup.answer.read(event.text)
