@@ -15,7 +15,7 @@ from typing import Any, Protocol, runtime_checkable
 import attrs
 
 from fsm_agent.core.rule_schema import fields_schema
-from fsm_agent.core.rules import Rule, first_kind, fits, required
+from fsm_agent.core.rules import Rule, required
 from fsm_agent.core.table_faults import (
     ROWS,
     argument_fault,
@@ -31,7 +31,6 @@ from fsm_agent.core.table_plans import (
     ResultPlan,
     arguments_plan,
     planned_faults,
-    planned_reason,
     result_plan,
 )
 from fsm_agent.core.values import Fault
@@ -120,30 +119,15 @@ class TableArguments:
         try:
             if plan is None or plan.like != spec:
                 plan = self._plan = arguments_plan(spec)
-            rows = plan.rows
-            if len(args) != len(rows):
-                if amiss := missing_or_extra(spec, args):
-                    return amiss
-                rows = [row for row in rows if row[0] in args]
-            for name, kind, options, low, high in rows:
-                one = args[name]
-                if type(one) is not kind:
-                    if not fits(spec[name], one):
-                        fault = f"{first_kind(spec[name], one, (name,))}:{name}"
-                        break
-                elif options is not None:
-                    if one not in options:
-                        fault = f"allowed:{name}"
-                        break
-                elif (low is not None and not one >= low) or (high is not None and not one <= high):
-                    fault = f"range:{name}"
-                    break
-            else:
-                # As many arguments as rows, and each row's is there.
-                return ""
+            some = len(args) != len(spec)
+            if some and (amiss := missing_or_extra(spec, args)):
+                return amiss
+            # As many arguments as rules and each rule's is there, or it raises.
+            fault = plan.first_of_some(args, spec) if some else plan.first(args, spec)
             # Which fault is the first depends on the order of the rules, and on whether an argument is missing.
-            sure = plan.order == [*spec] and (rows is not plan.rows or args.keys() == spec.keys())
-            return fault if sure else argument_fault(spec, args)
+            if not fault or (plan.order == [*spec] and (some or args.keys() == spec.keys())):
+                return fault
+            return argument_fault(spec, args)
         except Exception:  # an odd table or value: looked at more closely
             return argument_fault(spec, args)
 
@@ -191,7 +175,7 @@ class TableResult:
             try:
                 if plan is None or plan.like != spec:
                     plan = self._plan = result_plan(spec)
-                reason = planned_reason(plan, value)
+                reason = plan.reason(value)
                 if reason is not None:
                     for name in plan.lists:
                         if value[name]:

@@ -15,6 +15,7 @@ from fsm_agent.core.plain import CONTAINERS, LEAVES, OPAQUE, opaque_text, short,
 from fsm_agent.core.values import Decision, Judgement, ToolCall, Usage, Verdict
 
 _NO_CALLS: Any = None
+_NOTHING = ""
 # What is left out is these very objects.
 _MOST_TOLD = 60
 
@@ -64,10 +65,14 @@ def seen_exact(decision: Decision) -> int:
     for call in decision.calls:
         if type(call) is not ToolCall or not (type(call.args) is dict or call.args is None or type(call.args) is str):
             return 0
-        if not (type(call.tool) is type(call.id) is type(call.intent) is type(call.reason) is type(call.changed) is str):
+        if not type(call.tool) is type(call.id) is str:
             return 0
-        if call.intent or call.reason or call.changed:
-            found = 2
+        # Most say nothing beside; there is one empty text.
+        if not call.intent is call.reason is call.changed is _NOTHING:
+            if not type(call.intent) is type(call.reason) is type(call.changed) is str:
+                return 0
+            if call.intent or call.reason or call.changed:
+                found = 2
     return found
 
 

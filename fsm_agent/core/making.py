@@ -1,4 +1,4 @@
-"""Making a record quickly: its fields set one by one, or all at once, without a keyword argument for each; containers when read.
+"""What is written out in code when a program runs: records made field by field, containers made when read, measures of one table.
 
 attrs' own constructor looks every absent keyword up and calls a factory for every container; of what is made at every run and
 every call that is most of the cost.
@@ -6,7 +6,7 @@ every call that is most of the cost.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
 import attrs
@@ -109,6 +109,14 @@ def quickly_made(kind: type[T]) -> type[T]:
     made.__qualname__, made.__annotations__, made.__doc__ = own.__qualname__, own.__annotations__, own.__doc__
     setattr(kind, "__init__", made)  # noqa: B010  mypy knows the constructor
     return kind
+
+
+def written(head: str, lines: Iterable[str], names: Mapping[str, Any]) -> Callable[..., Any]:
+    """The function of this head, whose body are these lines, each further in by a space at least; `names` are what they mean by theirs."""
+    made = dict(names)
+    exec("\n".join([f"def function{head}:", *lines]), made)
+    function: Callable[..., Any] = made["function"]
+    return function
 
 
 def all_below(spent: Iterable[tuple[str, str, str]]) -> Callable[[Any], bool]:

@@ -128,7 +128,7 @@ def unclear_calls(run: Run) -> list[Call]:
 
     What an earlier stop of the run has said already is not asked again: whoever took the run up knows.
     """
-    if not run.tool_errors:
+    if not run.tool_errors or "unknown_outcome" not in run.errors:
         return []
     unclear: dict[str, bool] = {}
     for kind, _, subject, detail in reversed(run.trace):

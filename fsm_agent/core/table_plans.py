@@ -1,51 +1,79 @@
-"""A table of rules laid out in rows for measuring, for as long as the table is what they were laid out from.
+"""A table of rules written out as a function that measures by it, for as long as the table is what it was written from.
 
-A table may be edited at any time and counts as it stands, so the rows are kept beside a copy of it and a look whether both
-are still equal. Rows hold what nearly every table is made of; for the rest, and for every odd value, the rule itself is read.
+A table may be edited at any time and counts as it stands, so the function is kept beside a copy of the table and a look whether
+both are still equal. It holds what nearly every table is made of; for the rest, and for every odd value, the rule itself is read.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import attrs
 
-from fsm_agent.core.rules import Broken, Rule, broken, is_rule
+from fsm_agent.core.making import written
+from fsm_agent.core.rules import Broken, Rule, broken, first_kind, fits, is_rule
 from fsm_agent.core.storable import SMALL, small_copy
 from fsm_agent.core.table_faults import deciding, in_argument_order
 
 _KINDS = {"str": str, "int": int, "float": float, "bool": bool, "list": list, "object": dict, "null": type(None)}
 _NOTES = frozenset({"type", "required", "description", "default"})
 _FIGURES = frozenset({int, float, type(None)})
+# Lists within lists that are written out; Python nests no more than twenty loops.
+_DEEPEST = 10
 # What an argument's row says: its name, exact type (None: read the rule), options, and bounds.
 ArgumentRow = tuple[str, "type[Any] | None", "list[str] | None", Any, Any]
-# What a row of a result says: its name, exact type, bounds, longest list, and the rows of a list's items.
-ResultRow = tuple[str, "type[Any] | None", Any, Any, Any, "ResultPlan | None"]
+ArgumentsTest = Callable[[dict[str, Any], Mapping[str, Rule]], str]
 
 
-@attrs.define(slots=True)
+@attrs.define
 class ArgumentsPlan:
-    """The rows of a table of arguments, in its order, and the copy that tells whether it was edited."""
+    """The rows of a table of arguments, in its order, and the copy that tells whether it was edited.
+
+    `first` gives the first fault of arguments of which each has a row, in the order of the rows, and an empty text where there is
+    none; it takes the table too, for what takes a closer look, and may raise for an odd value. `first_of_some` is the same for
+    arguments of which some are absent.
+    """
 
     like: dict[str, Any]
     order: list[str]
     rows: list[ArgumentRow]
+    first: ArgumentsTest
+    _some: ArgumentsTest | None = None
+
+    def first_of_some(self, args: dict[str, Any], spec: Mapping[str, Rule]) -> str:
+        """See the class."""
+        if self._some is None:
+            self._some = _arguments_test(self.rows, some=True)
+        return self._some(args, spec)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A function that was written here cannot be pickled, and need not be."""
+        return arguments_plan, (self.like,)
 
 
-@attrs.define(slots=True)
+@attrs.define
 class ResultPlan:
-    """The rows of a table of a result, the names of its lists, and the copy that tells whether it was edited."""
+    """What measures a result by a table, the names of its lists, and the copy that tells whether it was edited.
+
+    `reason` gives ``too_big`` or ``range``, an empty text where a value keeps the table, or None where that takes a closer look; it
+    raises KeyError for a value of as many keys that lacks one, which takes a closer look too.
+    """
 
     like: dict[str, Any]
-    rows: list[ResultRow]
+    reason: Callable[[Any], str | None]
     lists: list[str]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """See `ArgumentsPlan`."""
+        return result_plan, (self.like,)
 
 
 def arguments_plan(spec: Any) -> ArgumentsPlan:
-    """Lay out a table of arguments; raises where it holds what cannot be copied and compared."""
+    """Write out a table of arguments; raises where it holds what cannot be copied and compared."""
     like = _copied(spec)
-    return ArgumentsPlan(like, [*like], [_argument_row(name, rule) for name, rule in like.items()])
+    rows = [_argument_row(name, rule) for name, rule in like.items()]
+    return ArgumentsPlan(like, [*like], rows, _arguments_test(rows, some=False))
 
 
 def planned_faults(plan: ArgumentsPlan, spec: Mapping[str, Rule], args: dict[str, Any]) -> list[Broken]:
@@ -64,41 +92,17 @@ def planned_faults(plan: ArgumentsPlan, spec: Mapping[str, Rule], args: dict[str
 
 
 def result_plan(spec: Any) -> ResultPlan:
-    """Lay out a table of a result; raises where it holds what cannot be copied and compared."""
-    return _result_plan(_copied(spec))
-
-
-def planned_reason(plan: ResultPlan, value: Any) -> str | None:
-    """``too_big`` or ``range``, an empty text where the value keeps the table, or None where that takes a closer look.
-
-    Raises KeyError for a value of as many keys that lacks one, which takes a closer look too.
-    """
-    if type(value) is not dict or len(value) != len(plan.rows):
-        return None
-    worst = ""
-    for name, kind, low, high, most, item in plan.rows:
-        one = value[name]
-        if type(one) is not kind:
-            return None
-        if kind is list:
-            if most is not None and len(one) > most:
-                worst = "too_big"
-            if item is not None:
-                for part in one:
-                    inner = planned_reason(item, part)
-                    if inner is None:
-                        return None
-                    if inner and worst != "too_big":
-                        worst = inner
-        elif (low is not None and not one >= low) or (high is not None and not one <= high):
-            worst = worst or "range"
-    return worst
+    """Write out a table of a result; raises where it holds what cannot be copied and compared."""
+    like = _copied(spec)
+    names: dict[str, Any] = {}
+    lines = [' worst = ""', *_value_lines(like, names, "value", 1), " return worst"]
+    return ResultPlan(like, written("(value)", lines, names), _lists(like))
 
 
 def _copied(spec: Any) -> dict[str, Any]:
     made: dict[str, Any] = small_copy(spec, [SMALL])
     if type(made) is not dict or not all(type(rule) is dict for rule in made.values()):
-        raise TypeError("only a dict of dicts is laid out")
+        raise TypeError("only a dict of dicts is written out")
     return made
 
 
@@ -114,21 +118,71 @@ def _argument_row(name: str, rule: dict[str, Any]) -> ArgumentRow:
     return name, None, None, None, None
 
 
-def _result_plan(like: dict[str, Any]) -> ResultPlan:
-    return ResultPlan(like, [_result_row(name, rule) for name, rule in like.items()], _lists(like))
+def _arguments_test(rows: list[ArgumentRow], some: bool) -> ArgumentsTest:
+    names: dict[str, Any] = {"fits": fits, "first_kind": first_kind}
+    lines: list[str] = []
+    for number, (name, kind, options, low, high) in enumerate(rows):
+        word, pad = ascii(name), "  " if some else " "
+        if some:
+            lines.append(f" if {word} in args:")
+        lines.append(f"{pad}one = args[{word}]")
+        if kind is None:
+            lines.append(f"{pad}if True:")
+        else:
+            names[f"kind_{number}"] = kind
+            lines.append(f"{pad}if type(one) is not kind_{number}:")
+        closer = f"first_kind(spec[{word}], one, ({word},)) + {':' + name!a}"
+        lines.append(f"{pad} if not fits(spec[{word}], one): return {closer}")
+        if options is not None:
+            names[f"options_{number}"] = options
+            lines.append(f"{pad}elif one not in options_{number}: return {'allowed:' + name!a}")
+        elif outside := _outside("one", low, high, names):
+            lines.append(f"{pad}elif {outside}: return {'range:' + name!a}")
+    return written("(args, spec)", [*lines, ' return ""'], names)
 
 
-def _result_row(name: str, rule: dict[str, Any]) -> ResultRow:
+def _value_lines(like: dict[str, Any], names: dict[str, Any], value: str, depth: int) -> list[str]:
+    """The lines that measure one mapping by its rules, so many loops down."""
+    pad = " " * depth
+    lines = [f"{pad}if type({value}) is not dict or len({value}) != {len(like)}: return None"]
+    for name, rule in like.items():
+        one, kind = f"one_{depth}", _result_kind(rule)
+        if kind is None or depth > _DEEPEST:
+            return [f"{pad}return None"]
+        names[f"kind_{rule['type']}"] = kind
+        lines += [f"{pad}{one} = {value}[{name!a}]", f"{pad}if type({one}) is not kind_{rule['type']}: return None"]
+        if kind is list:
+            if (most := rule.get("max_len")) is not None:
+                lines.append(f'{pad}if len({one}) > {_named(most, names)}: worst = "too_big"')
+            if (item := rule.get("item")) is not None:
+                part = f"part_{depth}"
+                lines += [f"{pad}for {part} in {one}:", *_value_lines(item, names, part, depth + 1)]
+        elif outside := _outside(one, rule.get("min"), rule.get("max"), names):
+            lines.append(f'{pad}if {outside}: worst = worst or "range"')
+    return lines
+
+
+def _result_kind(rule: dict[str, Any]) -> type[Any] | None:
+    """The exact type of what a rule measures; None where the rule itself has to be read."""
     kind = _KINDS.get(rule["type"]) if type(rule.get("type")) is str else None
     more = rule.keys() - _NOTES
     if kind is list and more <= {"max_len", "item"}:
         most, item = rule.get("max_len"), rule.get("item")
         simple = item is None or (type(item) is dict and not is_rule(item) and all(type(inner) is dict for inner in item.values()))
-        if simple and type(most) in _FIGURES:
-            return name, kind, None, None, most, None if item is None else _result_plan(item)
-    elif kind is not None and (not more or (_measures(kind) and more <= {"min", "max"} and _bounded(rule))):
-        return name, kind, rule.get("min"), rule.get("max"), None, None
-    return name, None, None, None, None, None
+        return kind if simple and type(most) in _FIGURES else None
+    return kind if not more or (kind is not None and _measures(kind) and more <= {"min", "max"} and _bounded(rule)) else None
+
+
+def _outside(one: str, low: Any, high: Any, names: dict[str, Any]) -> str:
+    """The condition that a figure is not within its bounds; NaN is within none."""
+    bounds = ((low, ">="), (high, "<="))
+    return " or ".join([f"not {one} {sign} {_named(bound, names)}" for bound, sign in bounds if bound is not None])
+
+
+def _named(figure: Any, names: dict[str, Any]) -> str:
+    name = f"figure_{len(names)}"
+    names[name] = figure
+    return name
 
 
 def _lists(like: dict[str, Any]) -> list[str]:

@@ -16,6 +16,7 @@ from typing import Any, Protocol, runtime_checkable
 import attrs
 
 from fsm_agent.core.errors import BuildError
+from fsm_agent.core.making import maker
 from fsm_agent.core.storable import CONTAINERS, LEAVES, SMALL, plain_copy, small_copy
 from fsm_agent.core.tree_copy import tree_copy
 from fsm_agent.host.clock import finite_seconds
@@ -64,6 +65,10 @@ class Remembered:
         jumps cannot keep it alive for longer than twice that.
         """
         return self.ttl_s is None or abs(now - self.stored_at) < self.ttl_s
+
+
+# For what is known to be as the class itself would check it.
+new_remembered = maker(Remembered, "ok", "value", "error", "detail", "stored_at", "ttl_s", "run_id", "tool")
 
 
 @runtime_checkable
@@ -167,7 +172,7 @@ class DictMemory:
         try:
             # One lookup: between a test for the key and the reading of it somebody may have cleared the dict.
             value = self._mapping.get(key, _ABSENT)
-            return None if value is _ABSENT else Remembered(ok=True, value=plain_copy(value), stored_at=now)
+            return None if value is _ABSENT else new_remembered(True, plain_copy(value), "", "", now, None, "", "")
         except Exception:
             return None
 

@@ -22,7 +22,7 @@ from fsm_agent.core.sealing import former_secrets
 from fsm_agent.core.tools import Outcome, Tool
 from fsm_agent.core.values import OK, PURE, Verdict
 from fsm_agent.host.clock import SystemClock
-from fsm_agent.host.memory import Remembered
+from fsm_agent.host.memory import Remembered, new_remembered
 from fsm_agent.host.ports import Host, ToolContext
 
 _SYSTEM = SystemClock()
@@ -263,15 +263,11 @@ def says_success(event: CallEvent | None) -> bool:
 
 def _kept(host: Host, run: Run, call: Call, ttl: float) -> Remembered:
     ttl_s = None if ttl == _FOREVER else ttl
+    ok, stored_at = bool(call.ok), 0.0 if host.clock is None else host.clock.wall()
+    if type(stored_at) is float and stored_at - stored_at == 0.0:
+        return new_remembered(ok, call.value, call.error, call.detail, stored_at, ttl_s, run.id, call.tool)
     return Remembered(
-        ok=bool(call.ok),
-        value=call.value,
-        error=call.error,
-        detail=call.detail,
-        stored_at=0.0 if host.clock is None else host.clock.wall(),
-        ttl_s=ttl_s,
-        run_id=run.id,
-        tool=call.tool,
+        ok=ok, value=call.value, error=call.error, detail=call.detail, stored_at=stored_at, ttl_s=ttl_s, run_id=run.id, tool=call.tool
     )
 
 
