@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import pickle
 from enum import IntEnum
 from typing import Any
 
@@ -11,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fsm_agent.core.contracts import TableArguments, TableResult
+from fsm_agent.core.storable import storable
 from fsm_agent.core.table_faults import argument_fault, argument_faults, result_fault
 
 
@@ -71,6 +73,57 @@ def test_a_result_laid_out_has_the_first_reason_of_the_rules(
     assert contract.first_fault(first) == result_fault(spec, first, empty_ok)
     edit(spec, edits)
     assert contract.first_fault(then) == result_fault(spec, then, empty_ok)
+
+
+@given(spec=SPECS, value=VALUES, empty_ok=st.booleans())
+def test_a_result_is_measured_as_the_copy_that_is_kept_of_it(spec: dict[str, Any], value: Any, empty_ok: bool) -> None:
+    found = TableResult(spec, empty_ok).measured(value)
+    if found is not None:
+        fault, made = found
+        assert fault == result_fault(spec, value, empty_ok)
+        assert repr(made) == repr(storable(value))
+        assert not containers(made) & containers(value)
+
+
+def containers(value: Any) -> set[int]:
+    """The identities of every list and dict in a value."""
+    if not isinstance(value, list | dict):
+        return set()
+    return {id(value)}.union(*map(containers, value.values() if isinstance(value, dict) else value))
+
+
+def test_a_usual_result_is_copied_while_it_is_measured() -> None:
+    spec = {"sku": {"type": "str"}, "rows": {"type": "list", "item": {"n": {"type": "int", "min": 0}}}, "notes": {"type": "object"}}
+    value = {"rows": [{"n": 1}, {"n": 2}], "notes": {"a": [1]}, "sku": "x"}
+    found = TableResult(spec).measured(value)
+    assert found == ("", value)
+    assert list(found[1]) == ["rows", "notes", "sku"]
+
+
+@pytest.mark.parametrize("contract", [TableArguments({"a": {"type": "int"}}), TableResult({"a": {"type": "int"}})])
+def test_a_contract_that_has_measured_can_be_copied_and_pickled(contract: Any) -> None:
+    assert contract.first_fault({"a": 1}) == ""
+    for again in (copy.deepcopy(contract), pickle.loads(pickle.dumps(contract))):
+        assert again.first_fault({"a": 1}) == ""
+        assert again.first_fault({"a": "1"}) == contract.first_fault({"a": "1"}) != ""
+
+
+def test_names_and_bounds_of_any_kind_are_written_out_as_they_are() -> None:
+    names = ['"', "'", "\\", "\n", "\ud800", "{x}", "é", "", "import os"]
+    spec = {name: {"type": "float", "min": float("-inf"), "max": 2.5} for name in names}
+    assert TableArguments(spec).first_fault(dict.fromkeys(names, 1.5)) == ""
+    for name in names:
+        assert TableArguments(spec).first_fault(dict.fromkeys(names, 1.5) | {name: 3.0}) == f"range:{name}"
+    assert TableResult(spec).measured(dict.fromkeys(names, 1.5)) == ("", dict.fromkeys(names, 1.5))
+    assert TableResult(spec).first_fault(dict.fromkeys(names, 3.0)) == "range"
+
+
+def test_lists_in_lists_are_measured_however_deep() -> None:
+    spec: dict[str, Any] = {"n": {"type": "int"}}
+    value: dict[str, Any] = {"n": 1}
+    for _ in range(15):
+        spec, value = {"rows": {"type": "list", "item": spec}}, {"rows": [value]}
+    assert TableResult(spec).first_fault(value) == ""
 
 
 def test_a_rule_moved_behind_another_is_told_in_the_new_order() -> None:

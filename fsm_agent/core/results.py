@@ -9,6 +9,7 @@ from typing import Any
 
 import attrs
 
+from fsm_agent.core.contracts import TableResult
 from fsm_agent.core.decoding import strict_json
 from fsm_agent.core.errors import PASSES
 from fsm_agent.core.manners import says_yes
@@ -59,19 +60,24 @@ def read_value(tool: Tool, value: Any, verdict: Verdict | None = None, explain: 
             value = strict_json(storable(value))
         except (ValueError, RecursionError):
             return _judged(Reading(False, None, "result:not_json", "the tool's contract promises JSON text"), verdict)
-    if tool.returns is not None and (fault := tool.returns.first_fault(value)):
-        detail = "; ".join(map(str, tool.returns.faults(value)[:20])) if explain else ""
-        empty = EMPTY if fault == "empty" else None
-        return _judged(Reading(False, None, f"result:{fault}", detail, empty), verdict)
+    returns, made = tool.returns, None
+    if returns is not None:
+        if type(returns) is TableResult:
+            made = returns.measured(value)
+        fault = returns.first_fault(value) if made is None else made[0]
+        if fault:
+            detail = "; ".join(map(str, returns.faults(value)[:20])) if explain else ""
+            empty = EMPTY if fault == "empty" else None
+            return _judged(Reading(False, None, f"result:{fault}", detail, empty), verdict)
     if tool.post:
         for name, holds in tool.post.items():
             if not _holds(holds, value):
                 # What the tool gave often says itself what is wrong. Of a shortened text no secret could be taken out for sure.
                 of = f" of {short(value, _MOST_SHOWN)}" if explain and not tool.secret else ""
                 return _judged(Reading(False, None, f"result:{name}", f"the post-condition {name!r} does not hold{of}"), verdict)
+    kept = storable(value) if made is None else made[1]
     if verdict is not None:
-        return _judged(Reading(True, storable(value)), verdict)
-    kept = storable(value)
+        return _judged(Reading(True, kept), verdict)
     # Of the form that is kept, so that a replay reads the same; and of that nothing raises when it is looked at.
     return Reading(True, kept, "", "", EMPTY if not tool.empty_ok and says_nothing(kept) else OK)
 

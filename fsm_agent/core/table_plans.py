@@ -13,7 +13,7 @@ import attrs
 
 from fsm_agent.core.making import written
 from fsm_agent.core.rules import Broken, Rule, broken, first_kind, fits, is_rule
-from fsm_agent.core.storable import SMALL, small_copy
+from fsm_agent.core.storable import SMALL, small_copy, storable
 from fsm_agent.core.table_faults import deciding, in_argument_order
 
 _KINDS = {"str": str, "int": int, "float": float, "bool": bool, "list": list, "object": dict, "null": type(None)}
@@ -56,12 +56,12 @@ class ArgumentsPlan:
 class ResultPlan:
     """What measures a result by a table, the names of its lists, and the copy that tells whether it was edited.
 
-    `reason` gives ``too_big`` or ``range``, an empty text where a value keeps the table, or None where that takes a closer look; it
-    raises KeyError for a value of as many keys that lacks one, which takes a closer look too.
+    `measure` gives a copy of a value that nobody else has, and ``too_big``, ``range`` or an empty text where that copy keeps the table;
+    or None where it takes a closer look. It raises KeyError for a value of as many keys that lacks one, which takes that too.
     """
 
     like: dict[str, Any]
-    reason: Callable[[Any], str | None]
+    measure: Callable[[Any], tuple[str, Any] | None]
     lists: list[str]
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -94,8 +94,8 @@ def planned_faults(plan: ArgumentsPlan, spec: Mapping[str, Rule], args: dict[str
 def result_plan(spec: Any) -> ResultPlan:
     """Write out a table of a result; raises where it holds what cannot be copied and compared."""
     like = _copied(spec)
-    names: dict[str, Any] = {}
-    lines = [' worst = ""', *_value_lines(like, names, "value", 1), " return worst"]
+    names: dict[str, Any] = {"storable": storable}
+    lines = [' worst = ""', *_value_lines(like, names, "value", 1), " return worst, value"]
     return ResultPlan(like, written("(value)", lines, names), _lists(like))
 
 
@@ -142,21 +142,33 @@ def _arguments_test(rows: list[ArgumentRow], some: bool) -> ArgumentsTest:
 
 
 def _value_lines(like: dict[str, Any], names: dict[str, Any], value: str, depth: int) -> list[str]:
-    """The lines that measure one mapping by its rules, so many loops down."""
-    pad = " " * depth
-    lines = [f"{pad}if type({value}) is not dict or len({value}) != {len(like)}: return None"]
+    """The lines that copy one mapping and measure it by its rules, so many loops down; figures and texts are shared."""
+    pad, texts = " " * depth, f"texts_{len(like)}"
+    names[texts] = [str] * len(like)
+    lines = [
+        f"{pad}if type({value}) is not dict: return None",
+        f"{pad}{value} = {value}.copy()",
+        f"{pad}if [*map(type, {value})] != {texts}: return None",
+    ]
     for name, rule in like.items():
         one, kind = f"one_{depth}", _result_kind(rule)
         if kind is None or depth > _DEEPEST:
             return [f"{pad}return None"]
         names[f"kind_{rule['type']}"] = kind
         lines += [f"{pad}{one} = {value}[{name!a}]", f"{pad}if type({one}) is not kind_{rule['type']}: return None"]
-        if kind is list:
-            if (most := rule.get("max_len")) is not None:
-                lines.append(f'{pad}if len({one}) > {_named(most, names)}: worst = "too_big"')
-            if (item := rule.get("item")) is not None:
-                part = f"part_{depth}"
-                lines += [f"{pad}for {part} in {one}:", *_value_lines(item, names, part, depth + 1)]
+        if kind is list and rule.get("item") is not None:
+            part, made = f"part_{depth}", f"made_{depth}"
+            lines += [
+                f"{pad}{made} = []",
+                f"{pad}for {part} in {one}:",
+                *_value_lines(rule["item"], names, part, depth + 1),
+                f"{pad} {made}.append({part})",
+                f"{pad}{value}[{name!a}] = {one} = {made}",
+            ]
+        elif kind is list or kind is dict:
+            lines.append(f"{pad}{value}[{name!a}] = {one} = storable({one})")
+        if kind is list and rule.get("max_len") is not None:
+            lines.append(f'{pad}if len({one}) > {_named(rule["max_len"], names)}: worst = "too_big"')
         elif outside := _outside(one, rule.get("min"), rule.get("max"), names):
             lines.append(f'{pad}if {outside}: worst = worst or "range"')
     return lines
