@@ -14,7 +14,7 @@ from fsm_agent.core.rules import is_rule
 from fsm_agent.core.storable import SMALL, small_copy
 from fsm_agent.core.table_faults import deciding
 
-_KINDS = {"str": str, "int": int, "float": float, "bool": bool, "list": list, "object": dict, "null": type(None)}
+_KINDS = {"str": str, "int": int, "float": float, "bool": bool, "list": list, "object": dict, "dict": dict, "null": type(None)}
 _NOTES = frozenset({"type", "required", "description", "default"})
 _FIGURES = frozenset({int, float, type(None)})
 # What an argument's row says: its name, exact type (None: read the rule), options, and bounds.
