@@ -213,7 +213,9 @@ class Agent(People, Streams):
 
     def _take_up(self, run: Run, raises: Mapping[str, Any]) -> None:
         with taken(run):
-            self.engine.resume(run, raises)
+            # What a person said to a paused run may have stopped it; its closing turn is owed all the same.
+            if raises or not run.closing:
+                self.engine.resume(run, raises)
 
     def history(self, run: Run) -> list[Message]:
         """The run's messages so far, valid for any provider: what a new run may be started with to go on talking."""

@@ -240,6 +240,34 @@ def test_what_a_client_does_to_its_value_later_does_not_reach_the_run() -> None:
     assert shop.agent.replay(run) == run
 
 
+def test_a_new_message_is_heard_trimmed_and_canonical_as_a_request_is() -> None:
+    shop = Shop(MIXED)
+    run = shop.paused()
+    shop.agent.message(run, "  cafe\u0301,\r\nplease ")
+
+    shop.agent.resume(run)
+    assert [message.text for message in shop.agent.history(run) if message.role is Role.USER] == ["go", "caf\u00e9,\nplease"]
+
+
+@pytest.mark.parametrize("loaded", [False, True])
+@pytest.mark.parametrize("tasks", [False, True])
+def test_resuming_gives_the_closing_turn_where_an_approval_edited_to_a_repetition_stopped_the_run(tasks: bool, loaded: bool) -> None:
+    turns = ToolCall("pay", {"x": 1}, id="a"), ToolCall("pay", {"x": 2}, id="b")
+    shop = Shop(*turns, limits=Limits(max_same_call=1), close=lambda ask: "That was paid already.")
+    run = shop.agent.run("go").run
+    assert run is not None
+    shop.agent.approve(run, "a")
+    shop.agent.resume(run)
+    shop.agent.approve(run, "b", args={"x": 1})
+    if loaded:
+        run = shop.agent.load(shop.agent.save(run))
+
+    answer = asyncio.run(shop.agent.aresume(run)) if tasks else shop.agent.resume(run)
+    assert (answer.stop_reason, answer.text.splitlines()[0], shop.ran) == ("duplicate_call", "That was paid already.", [("pay", 1)])
+    with pytest.raises(CannotResume, match="goes on with max_same_call=3"):
+        shop.agent.resume(run)
+
+
 @both
 def test_a_new_message_supersedes_what_waits_and_is_heard(drive: Drive) -> None:
     shop = Shop(MIXED)
