@@ -23,8 +23,9 @@ from fsm_agent.core.errors import CannotDecide, CannotResume, RunBusy, SavedRunE
 from fsm_agent.core.guards import within_limits
 from fsm_agent.core.messages import Role
 from fsm_agent.core.table import Row, State, Table
-from fsm_agent.core.tools import BreakerPolicy
+from fsm_agent.core.tools import BreakerPolicy, Outcome, Retry
 from fsm_agent.core.trace import TraceEvent
+from fsm_agent.core.values import ResultClass, Verdict
 from fsm_agent.host.clock import ScriptedClock
 from fsm_agent.host.tool_forms import result_form
 
@@ -788,3 +789,42 @@ def test_what_is_said_while_a_run_is_paused_begins_its_next_stream() -> None:
     assert first[-1].kind == "paused"
     assert (second[0].kind, second[-1].kind) == ("resumed", "answer")
     assert [event.number for event in first + second] == list(range(len(run.trace)))
+
+
+@both
+@pytest.mark.parametrize("word", ["EMPTY", "NO_PROGRESS", "FATAL"])
+def test_a_clients_answer_is_classified_by_its_contract_as_a_bodys_is(drive: Drive, word: str) -> None:
+    heard: list[Outcome] = []
+
+    def classify(outcome: Outcome) -> Any:
+        heard.append(outcome)
+        return ResultClass(word)
+
+    for how in ("returned", "raised"):
+        look = Tool(name="look", fn=int, args=INT, where="client", effect="pure", classify=classify)
+        shop = Shop(ToolCall("look", {"x": 1}, id="l"), tools=(look,))
+        run = shop.paused()
+        if how == "returned":
+            shop.agent.deliver(run, "l", 7)
+        else:
+            shop.agent.deliver_error(run, "l", "OSError", "gone")
+        answer = drive(shop.agent, run)
+
+        assert run.calls[0].result_class == word
+        assert (answer.stop_reason == "fatal") is (word == "FATAL")
+        assert shop.agent.replay(run) == run
+    assert heard == [Outcome(value=7), Outcome(error="OSError", message="gone")]
+
+
+def test_a_client_that_is_asked_too_often_is_not_asked_again_by_itself_and_no_body_runs_in_its_place() -> None:
+    ran: list[int] = []
+    look = Tool(
+        name="look", fn=ran.append, args=INT, where="client", effect="pure", retry=Retry(attempts=3),
+        classify=lambda outcome: Verdict(result_class="RATE_LIMITED"),
+    )  # fmt: skip
+    shop = Shop(ToolCall("look", {"x": 1}, id="l"), tools=(look,))
+    run = shop.paused()
+    shop.agent.deliver_error(run, "l", "OSError")
+
+    assert shop.agent.resume(run).text == "done"
+    assert (run.calls[0].result_class, run.calls[0].error, ran) == ("RATE_LIMITED", "raised:OSError", [])
