@@ -816,11 +816,12 @@ def test_a_clients_answer_is_classified_by_its_contract_as_a_bodys_is(drive: Dri
     assert heard == [Outcome(value=7), Outcome(error="OSError", message="gone")]
 
 
-def test_a_client_that_is_asked_too_often_is_not_asked_again_by_itself_and_no_body_runs_in_its_place() -> None:
+@pytest.mark.parametrize("seconds", [None, 7.0])
+def test_a_client_that_is_asked_too_often_is_waited_for_not_asked_again_and_no_body_runs_in_its_place(seconds: float | None) -> None:
     ran: list[int] = []
     look = Tool(
         name="look", fn=ran.append, args=INT, where="client", effect="pure", retry=Retry(attempts=3),
-        classify=lambda outcome: Verdict(result_class="RATE_LIMITED"),
+        classify=lambda outcome: Verdict(result_class="RATE_LIMITED", retry_after_s=seconds),
     )  # fmt: skip
     shop = Shop(ToolCall("look", {"x": 1}, id="l"), tools=(look,))
     run = shop.paused()
@@ -828,3 +829,4 @@ def test_a_client_that_is_asked_too_often_is_not_asked_again_by_itself_and_no_bo
 
     assert shop.agent.resume(run).text == "done"
     assert (run.calls[0].result_class, run.calls[0].error, ran) == ("RATE_LIMITED", "raised:OSError", [])
+    assert (shop.clock.slept_s, run.calls[0].tries) == (seconds or 0.0, 1)
