@@ -34,6 +34,7 @@ from fsm_agent.host.clock import Clock, SystemClock
 from fsm_agent.host.drivers import Driver, check_run
 from fsm_agent.host.fixes import (
     Fix,
+    check_allows,
     check_callables,
     check_kinds,
     check_machine,
@@ -117,6 +118,7 @@ class Agent(People, Streams):
         self.typed = typed_answer(answer) if answer is not None else None
         closer = close if close is not None else _closer_of(model)
         table = own_kinds(machine, work).allowing(allowed or {})
+        check_allows(machine, table, box)
         verify = verify if verify is not None else verifier_of(table, box)
         setup = Setup(
             table=table,
