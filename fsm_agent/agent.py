@@ -34,6 +34,7 @@ from fsm_agent.host.clock import Clock, SystemClock
 from fsm_agent.host.drivers import Driver, check_run
 from fsm_agent.host.fixes import (
     Fix,
+    check_allows,
     check_callables,
     check_kinds,
     check_machine,
@@ -117,6 +118,7 @@ class Agent(People, Streams):
         self.typed = typed_answer(answer) if answer is not None else None
         closer = close if close is not None else _closer_of(model)
         table = own_kinds(machine, work).allowing(allowed or {})
+        check_allows(machine, table, box)
         verify = verify if verify is not None else verifier_of(table, box)
         setup = Setup(
             table=table,
@@ -213,7 +215,9 @@ class Agent(People, Streams):
 
     def _take_up(self, run: Run, raises: Mapping[str, Any]) -> None:
         with taken(run):
-            self.engine.resume(run, raises)
+            # What a person said to a paused run may have stopped it; its closing turn is owed all the same.
+            if raises or not run.closing:
+                self.engine.resume(run, raises)
 
     def history(self, run: Run) -> list[Message]:
         """The run's messages so far, valid for any provider: what a new run may be started with to go on talking."""

@@ -14,6 +14,7 @@ from fsm_agent.core.answers import Answer, answer_of
 from fsm_agent.core.effects import Decide
 from fsm_agent.core.engine import Engine
 from fsm_agent.core.errors import LimitsError
+from fsm_agent.core.keys import call_key
 from fsm_agent.core.limits import Limits
 from fsm_agent.core.plain import short
 from fsm_agent.core.run import Run
@@ -290,9 +291,10 @@ class ToolDesk:
             return False
 
     def repaired(self, reason: object, tool: Any, args: Any) -> tuple[str, str, Any] | None:
-        """The repair of a reason, and the tool and arguments as it changes them; None where there is none or it fails."""
+        """The repair of a reason, and the tool and arguments as it changes them; None where none does or it fails."""
         try:
             name = self._repairs.get(reason)[0]  # type: ignore[arg-type,index]
-            return (name, *self.fixes[name](tool, args))
+            mended, changed = self.fixes[name](tool, args)
+            return None if mended == tool and call_key(tool, changed) == call_key(tool, args) else (name, mended, changed)
         except Exception:
             return None

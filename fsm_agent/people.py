@@ -11,6 +11,7 @@ from fsm_agent.core.errors import CannotDecide
 from fsm_agent.core.events import Approved, Cancelled, Denied, Event, Raised, Returned, Superseded
 from fsm_agent.core.exact import word
 from fsm_agent.core.holding import APPROVAL, CLIENT
+from fsm_agent.core.normalizing import canonical_text
 from fsm_agent.core.pending import Pending, decidable, pending_of
 from fsm_agent.core.plain import plain_copy, short
 from fsm_agent.core.run import Run
@@ -67,8 +68,8 @@ class People:
 
     def message(self, run: Run, text: str) -> None:
         """Say something new to a paused run: the calls that wait are superseded and will not run. Raises CannotDecide."""
-        text = word(text)
-        if not text.strip():
+        text = canonical_text(word(text))
+        if not text:
             raise CannotDecide("a new message is a text that says something")
         with taken(run):
             if not pending_of(run):

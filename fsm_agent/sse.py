@@ -25,7 +25,7 @@ from fsm_agent.core.pending import Pending
 from fsm_agent.core.plain import dumps, storable
 from fsm_agent.core.redact import MARK, without_secrets
 from fsm_agent.core.run import Run
-from fsm_agent.core.stream_events import DeltasDiscarded, Gap, StreamEvent, TextDelta
+from fsm_agent.core.stream_events import StreamEvent
 from fsm_agent.core.trace import TraceEvent
 from fsm_agent.stream_encoding import aencoded, encoded, told_failure
 
@@ -36,8 +36,6 @@ FAILED: Final = "failed"
 """The name of the event that says that the stream raised; a client's own word for a lost connection is ``error``."""
 
 Answering = Run | Callable[[], Answer] | None
-
-_NAMES: Final[dict[type, str]] = {TextDelta: "text_delta", DeltasDiscarded: "deltas_discarded", Gap: "gap"}
 
 
 def sse(
@@ -73,7 +71,7 @@ def asse(
 
 def encode_event(event: StreamEvent) -> bytes:
     """One event as a chunk."""
-    return _line(event) if isinstance(event, TraceEvent) else _frame(_NAMES[type(event)], _fields(event))
+    return _line(event) if isinstance(event, TraceEvent) else _frame(event.kind, _fields(event))
 
 
 def comment(text: str = "") -> bytes:

@@ -862,6 +862,16 @@ def test_the_steps_of_no_order_give_up_with_its_reason() -> None:
     assert lab.repair({}) == {"path": ["repair"]}
 
 
+def test_the_repair_step_leaves_a_call_that_its_repair_would_not_change_and_lists_no_fix() -> None:
+    lab.TOOLS["stock_lookup"]["args"]["region"]["allowed"].remove("seoul")
+    state = walk(order(region="seoul"), repairs=True)
+
+    assert (state["errors"], state.get("fixes", []), state["path"]) == (
+        ["args:allowed:region"], [], ["pick", "fetch", "repair", "giveup"],
+    )  # fmt: skip
+    assert lab.handle(order(region="seoul"))["fixes"] == []
+
+
 @pytest.mark.parametrize(
     "state",
     [{}, {"order": 5}, {"tool": None, "args": None}, {"tool": "zz", "args": 5}, {"result": None}, {"result": {}, "errors": None},

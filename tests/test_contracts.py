@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fsm_agent.core.contracts import ArgumentsContract, ResultContract, TableArguments, TableResult
+from fsm_agent.core.spec_check import check_arguments
 from fsm_agent.core.table_faults import (
     argument_fault,
     argument_faults,
@@ -390,6 +391,11 @@ def test_an_empty_list_is_told_once() -> None:
         ({"type": "int", "max": 1}, 2, "range"),
         ({"type": ["list", "null"]}, None, ""),
         ({"type": "list", "max_len": 1}, [1, 2], "too_big"),
+        ({"type": "dict"}, {"a": 1}, ""),
+        ({"type": "dict"}, [], "shape"),
+        ({"type": ["dict", "null"]}, None, ""),
+        ({"type": "dict", "fields": {"n": {"type": "int", "min": 1}}}, {"n": 0}, "range"),
+        ({"type": "dict", "values": {"type": "int"}}, {"n": "0"}, "shape"),
     ],
 )
 def test_a_result_may_be_of_one_rule(rule: dict[str, Any], value: Any, reason: str) -> None:
@@ -629,3 +635,16 @@ def test_the_list_called_rows_says_whether_anything_was_found_and_without_one_al
     assert result.first_fault(value) == reason
     assert {fault.reason for fault in result.faults(value)} == ({reason} if reason else set())
     assert TableResult(result.spec, empty_ok=True).first_fault(value) == ""
+
+
+@pytest.mark.parametrize("value", [{}, {"a": 1}, {"a": 1, "b": 2}, {"a": "x"}, [], None, "a", 1], ids=repr)
+def test_a_table_may_say_dict_for_object_everywhere(value: Any) -> None:
+    rule = {"fields": {"a": {"type": "int"}, "b": {"type": "int", "required": False}}, "min_len": 1}
+    dicts, objects = ({"x": {"type": word, **rule}} for word in ("dict", "object"))
+    plain, plain_objects = ({"x": {"type": word}} for word in ("dict", "object"))
+
+    check_arguments(dicts, "find")
+    for one, other in ((dicts, objects), (plain, plain_objects)):
+        assert TableArguments(one).first_fault({"x": value}) == TableArguments(other).first_fault({"x": value})
+        assert TableResult(one).first_fault({"x": value}) == TableResult(other).first_fault({"x": value})
+        assert TableArguments(one).json_schema() == TableArguments(other).json_schema()

@@ -555,7 +555,7 @@ def test_a_row_that_lies_about_what_it_spends_is_stopped_too() -> None:
 def test_a_run_that_was_cut_off_goes_on_over_a_row_that_claims_what_only_its_work_spends(drive: Any) -> None:
     rows = (Row("gather", outcome, "gather", (turns_left,), spends=("turns",)) for outcome in ("called", "failed"))
     table = Table(
-        "claims", "gather", [State("gather", work="gather"), State("end", work="answer")],
+        "claims", "gather", [State("gather", work="gather", tools=None), State("end", work="answer")],
         [*rows, *(Row("gather", outcome, "end") for outcome in ("called", *GATHERS))],
     )  # fmt: skip
     asked = iter([ToolCall("look"), *[KeyboardInterrupt] * 2, ToolCall("look"), "done"])
@@ -689,3 +689,27 @@ def test_work_of_ones_own_may_take_the_place_of_a_built_in_kind() -> None:
     answer = Agent([], lambda ask: json.dumps(ask.run.fields), machine=table, work={"normalize": Polite()}).run("tea")
 
     assert answer.text == '{"asked": "please: tea"}'
+
+
+def test_a_machine_that_allows_no_tool_anywhere_is_refused_where_the_agent_has_tools() -> None:
+    def machine(tools: Any) -> Table:
+        acting = State("act", work="call") if tools == "left out" else State("act", work="call", tools=tools)
+        return Table(
+            name="closed", initial="think", states=(State("think", work="decide"), acting, State("end", work="answer")),
+            rows=(
+                Row("think", "decided", "act"), *(Row("think", outcome, "end") for outcome in ("proposed", "failed", "stopped")),
+                *(Row("act", outcome, "end") for outcome in ("called", "failed", "no_progress", "stopped")),
+            ),
+        )  # fmt: skip
+
+    def decide(ask: Any) -> Any:
+        return ToolCall("buy", {"n": 1})
+
+    for tools in ("left out", ()):
+        with pytest.raises(BuildError, match=r"allows no tool in any state; .*State\('act', tools=\{'buy'\}\), or give tools=None"):
+            Agent(TOOLS, decide, machine=machine(tools))
+        Agent({}, decide, machine=machine(tools))
+        assert Agent(TOOLS, decide, machine=machine(tools), allowed={"act": ["buy"]}).run("go").run.calls[0].ok  # type: ignore[union-attr]
+    for tools in (None, ["buy"]):
+        assert Agent(TOOLS, decide, machine=machine(tools)).run("go").run.calls[0].ok  # type: ignore[union-attr]
+        assert Agent(TOOLS, decide, machine=machine(tools), allowed={"act": []}).run("go").run.calls[0].error == "refused:not_allowed"  # type: ignore[union-attr]

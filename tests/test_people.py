@@ -23,8 +23,9 @@ from fsm_agent.core.errors import CannotDecide, CannotResume, RunBusy, SavedRunE
 from fsm_agent.core.guards import within_limits
 from fsm_agent.core.messages import Role
 from fsm_agent.core.table import Row, State, Table
-from fsm_agent.core.tools import BreakerPolicy
+from fsm_agent.core.tools import BreakerPolicy, Outcome, Retry
 from fsm_agent.core.trace import TraceEvent
+from fsm_agent.core.values import ResultClass, Verdict
 from fsm_agent.host.clock import ScriptedClock
 from fsm_agent.host.tool_forms import result_form
 
@@ -238,6 +239,34 @@ def test_what_a_client_does_to_its_value_later_does_not_reach_the_run() -> None:
 
     assert run.calls[0].value == {"place": "Rome"}
     assert shop.agent.replay(run) == run
+
+
+def test_a_new_message_is_heard_trimmed_and_canonical_as_a_request_is() -> None:
+    shop = Shop(MIXED)
+    run = shop.paused()
+    shop.agent.message(run, "  cafe\u0301,\r\nplease ")
+
+    shop.agent.resume(run)
+    assert [message.text for message in shop.agent.history(run) if message.role is Role.USER] == ["go", "caf\u00e9,\nplease"]
+
+
+@pytest.mark.parametrize("loaded", [False, True])
+@pytest.mark.parametrize("tasks", [False, True])
+def test_resuming_gives_the_closing_turn_where_an_approval_edited_to_a_repetition_stopped_the_run(tasks: bool, loaded: bool) -> None:
+    turns = ToolCall("pay", {"x": 1}, id="a"), ToolCall("pay", {"x": 2}, id="b")
+    shop = Shop(*turns, limits=Limits(max_same_call=1), close=lambda ask: "That was paid already.")
+    run = shop.agent.run("go").run
+    assert run is not None
+    shop.agent.approve(run, "a")
+    shop.agent.resume(run)
+    shop.agent.approve(run, "b", args={"x": 1})
+    if loaded:
+        run = shop.agent.load(shop.agent.save(run))
+
+    answer = asyncio.run(shop.agent.aresume(run)) if tasks else shop.agent.resume(run)
+    assert (answer.stop_reason, answer.text.splitlines()[0], shop.ran) == ("duplicate_call", "That was paid already.", [("pay", 1)])
+    with pytest.raises(CannotResume, match="goes on with max_same_call=3"):
+        shop.agent.resume(run)
 
 
 @both
@@ -760,3 +789,44 @@ def test_what_is_said_while_a_run_is_paused_begins_its_next_stream() -> None:
     assert first[-1].kind == "paused"
     assert (second[0].kind, second[-1].kind) == ("resumed", "answer")
     assert [event.number for event in first + second] == list(range(len(run.trace)))
+
+
+@both
+@pytest.mark.parametrize("word", ["EMPTY", "NO_PROGRESS", "FATAL"])
+def test_a_clients_answer_is_classified_by_its_contract_as_a_bodys_is(drive: Drive, word: str) -> None:
+    heard: list[Outcome] = []
+
+    def classify(outcome: Outcome) -> Any:
+        heard.append(outcome)
+        return ResultClass(word)
+
+    for how in ("returned", "raised"):
+        look = Tool(name="look", fn=int, args=INT, where="client", effect="pure", classify=classify)
+        shop = Shop(ToolCall("look", {"x": 1}, id="l"), tools=(look,))
+        run = shop.paused()
+        if how == "returned":
+            shop.agent.deliver(run, "l", 7)
+        else:
+            shop.agent.deliver_error(run, "l", "OSError", "gone")
+        answer = drive(shop.agent, run)
+
+        assert run.calls[0].result_class == word
+        assert (answer.stop_reason == "fatal") is (word == "FATAL")
+        assert shop.agent.replay(run) == run
+    assert heard == [Outcome(value=7), Outcome(error="OSError", message="gone")]
+
+
+@pytest.mark.parametrize("seconds", [None, 7.0])
+def test_a_client_that_is_asked_too_often_is_waited_for_not_asked_again_and_no_body_runs_in_its_place(seconds: float | None) -> None:
+    ran: list[int] = []
+    look = Tool(
+        name="look", fn=ran.append, args=INT, where="client", effect="pure", retry=Retry(attempts=3),
+        classify=lambda outcome: Verdict(result_class="RATE_LIMITED", retry_after_s=seconds),
+    )  # fmt: skip
+    shop = Shop(ToolCall("look", {"x": 1}, id="l"), tools=(look,))
+    run = shop.paused()
+    shop.agent.deliver_error(run, "l", "OSError")
+
+    assert shop.agent.resume(run).text == "done"
+    assert (run.calls[0].result_class, run.calls[0].error, ran) == ("RATE_LIMITED", "raised:OSError", [])
+    assert (shop.clock.slept_s, run.calls[0].tries) == (seconds or 0.0, 1)

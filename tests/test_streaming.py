@@ -337,6 +337,19 @@ async def adrops(events: Any) -> None:
     pass
 
 
+@pytest.mark.parametrize("which", MODELS)
+def test_every_event_says_its_kind_and_its_subject(which: str) -> None:
+    desk = Desk(*MODELS[which][0], **MODELS[which][1])
+    with desk.agent.observe(buffer=2) as observer:
+        read = sync(desk.agent, desk.run)
+        told = [*read, *observer.take()]
+    assert all(type(event.kind) is str and type(event.subject) is str for event in told)
+    spoken = "".join(event.subject for event in read if event.kind == "text_delta")
+    assert spoken == "".join(event.text for event in read if isinstance(event, TextDelta))
+    assert [event.kind for event in told if isinstance(event, Gap)] == ["gap"] * (len(read) > 2)
+    assert {event.kind for event in told if isinstance(event, DeltasDiscarded)} <= {"deltas_discarded"}
+
+
 LEFT_FROM = ["calls", "calls in time", "a closing text in time", "a failed request", "a pause", "a closing text", "a failed call"]
 
 

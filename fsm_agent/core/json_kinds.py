@@ -9,6 +9,8 @@ from typing import Any
 KINDS: Mapping[type, str] = {
     str: "str", int: "int", float: "float", bool: "bool", list: "list", dict: "object", type(None): "null",
 }  # fmt: skip
+# A table may say `dict` for `object`: it is Python's word, as `str` and `list` are.
+ALSO: Mapping[str, str] = {"dict": "object"}
 TYPE_NAMES = (*KINDS.values(), "any")
 _BASES = ((int, "int"), (str, "str"), (float, "float"), (list, "list"), (dict, "object"))
 
@@ -29,12 +31,14 @@ def is_number(value: object) -> bool:
 def of_type(wanted: object, value: object) -> bool:
     """True when a value has the wanted type: a name, or a list of names of which one fits.
 
-    True and 2.0 are no `int`, True is no `float`, an int is a `float`, a tuple is no `list`. An unknown name fits
-    nothing.
+    True and 2.0 are no `int`, True is no `float`, an int is a `float`, a tuple is no `list`, `dict` is `object`. An
+    unknown name fits nothing.
     """
     if isinstance(wanted, list | tuple):
         return any(of_type(one, value) for one in wanted)
     kind = kind_of(value)
+    if kind == "object" and wanted == "dict":
+        return True
     return wanted == "any" or (kind != "" and wanted == kind) or (wanted == "float" and kind == "int")
 
 

@@ -31,7 +31,7 @@ class Normalize:
     def enter(self, setup: Setup, run: Run) -> str | None:
         given = request = run.request
         if issubclass(type(request), str):
-            request = _canonical(word(request))
+            request = canonical_text(word(request))
         elif is_history(request):
             request = [_said(entry) for entry in request]
         before = request
@@ -63,7 +63,8 @@ class Normalize:
         raise WrongEvent(f"run {run.id!r} was told {type(event).__name__} in state {run.state!r}; it waits for nothing")
 
 
-def _canonical(text: str) -> str:
+def canonical_text(text: str) -> str:
+    """What a user said, trimmed, in NFC and with one kind of line end."""
     return nfc(text.replace("\r\n", "\n").replace("\r", "\n")).strip()
 
 
@@ -71,7 +72,7 @@ def _said(entry: Mapping[Any, Any]) -> Any:
     """A message of a given history, its text canonicalized where a user said it."""
     if entry.get("role") != "user":
         return entry
-    return {key: _canonical(value) if key in ("text", "content") and isinstance(value, str) else value for key, value in entry.items()}
+    return {key: canonical_text(value) if key in ("text", "content") and isinstance(value, str) else value for key, value in entry.items()}
 
 
 def _fault(request: Any) -> str:

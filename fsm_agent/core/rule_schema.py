@@ -11,10 +11,10 @@ from fsm_agent.core.rules import Rule, is_rule, required
 
 JSON_TYPES: Mapping[str, str] = {
     "str": "string", "int": "integer", "float": "number", "bool": "boolean", "list": "array", "object": "object",
-    "null": "null",
+    "dict": "object", "null": "null",
 }  # fmt: skip
 _BOUNDS = {"min": "minimum", "max": "maximum", "exclusive_min": "exclusiveMinimum", "exclusive_max": "exclusiveMaximum"}
-_LENGTHS = {"str": "Length", "list": "Items", "object": "Properties"}
+_LENGTHS = {"str": "Length", "list": "Items", "object": "Properties", "dict": "Properties"}
 
 
 def fields_schema(fields: Mapping[str, Rule]) -> dict[str, Any]:

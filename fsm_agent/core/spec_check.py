@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 import attrs
 
 from fsm_agent.core.errors import ContractError
-from fsm_agent.core.json_kinds import TYPE_NAMES, describe, is_number
+from fsm_agent.core.json_kinds import ALSO, TYPE_NAMES, describe, is_number
 from fsm_agent.core.rules import broken, expected, is_rule
 
 _BOUNDS = ("min", "max", "exclusive_min", "exclusive_max")
@@ -103,13 +103,13 @@ def _check_type(rule: Mapping[str, Any], place: _Place) -> set[str]:
     wanted = rule.get("type", "any")
     names = wanted if isinstance(wanted, list | tuple) else [wanted]
     for name in names:
-        if not isinstance(name, str) or name not in TYPE_NAMES:
+        if not isinstance(name, str) or ALSO.get(name, name) not in TYPE_NAMES:
             place.fail(
                 f"the type {describe(name)} is unknown", f"the types are {', '.join(TYPE_NAMES)}, or a list of them"
             )
     if not names:
         place.fail("the list of types is empty", f"name at least one of {', '.join(TYPE_NAMES)}")
-    return set(TYPE_NAMES) if "any" in names else set(names)
+    return set(TYPE_NAMES) if "any" in names else {ALSO.get(name, name) for name in names}
 
 
 def _check_bounds(rule: Mapping[str, Any], kinds: set[str], place: _Place) -> None:

@@ -16,7 +16,7 @@ from fsm_agent.core.rules import Broken, Rule, broken, first_kind, fits, is_rule
 from fsm_agent.core.storable import SMALL, small_copy, storable
 from fsm_agent.core.table_faults import deciding, in_argument_order
 
-_KINDS = {"str": str, "int": int, "float": float, "bool": bool, "list": list, "object": dict, "null": type(None)}
+_KINDS = {"str": str, "int": int, "float": float, "bool": bool, "list": list, "object": dict, "dict": dict, "null": type(None)}
 _NOTES = frozenset({"type", "required", "description", "default"})
 _FIGURES = frozenset({int, float, type(None)})
 # Lists within lists that are written out; Python nests no more than twenty loops.

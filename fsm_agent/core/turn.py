@@ -164,7 +164,8 @@ def _read_body(run: Run, tool: Tool | None, call: Call, event: CallEvent, explai
         if texts and reading.detail:
             reading.detail = marked(reading.detail, texts)
         kind = reading.result_class
-        if (kind is RETRYABLE or kind is RATE_LIMITED) and tool.where == "host":
+        # A client that asks to be let alone for a while is waited for, and asked again by the decider alone.
+        if (kind is RETRYABLE or kind is RATE_LIMITED) and (tool.where == "host" or reading.retry_after_s is not None):
             # A body that could not begin is a try as well, or one that never can would be tried for ever.
             made = call.body_runs if ran else max(call.body_runs, call.tries)
             if _waits(run, tool, call, reading, made):
@@ -206,7 +207,7 @@ def _waits(run: Run, tool: Tool, call: Call, reading: Reading, made: int) -> boo
     most = run.limits.max_attempts
     # What must run once is not begun again once it has begun, whatever its contract says of retries.
     once = tool.effect is EffectClass.AT_MOST_ONCE and call.body_runs > 0
-    again = not once and made < tool.retry.attempts and (most is None or call.tries < most)
+    again = not once and tool.where == "host" and made < tool.retry.attempts and (most is None or call.tries < most)
     closed = wait_closes(run, wait, call.id)
     for guard in closed:
         _close_by_wait(run, guard)

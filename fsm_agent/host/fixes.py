@@ -14,9 +14,12 @@ from fsm_agent.core.plain import short
 from fsm_agent.core.run import Run
 from fsm_agent.core.table import KINDS, Table
 from fsm_agent.core.tool_check import is_kind
+from fsm_agent.core.tools import Toolset
 from fsm_agent.core.turn import Repair
 
 Fix = Callable[[str, Any], "tuple[str, Any] | None"]
+# The built-in kinds of work that make calls.
+_CALLING = ("gather", "call")
 
 
 def check_kinds(**parts: tuple[Any, type]) -> None:
@@ -91,6 +94,18 @@ def own_kinds(machine: Table, work: Any) -> Table:
     """The machine with the kinds of work that the host performs itself as kinds of its own: no proof takes those for the built-in ones."""
     replaced = {name: attrs.evolve(kind) for name, kind in machine.kinds.items() if name in (work or {}) and kind is KINDS.get(name)}
     return attrs.evolve(machine, kinds={**machine.kinds, **replaced}) if replaced else machine
+
+
+def check_allows(given: Table, table: Table, box: Toolset) -> None:
+    """Raise BuildError where there are tools and states that would call them, and the machine as it is given allows none anywhere."""
+    if not box.names() or any(state.tools != frozenset() for state in (*given.states, *table.states)):
+        return
+    calling = next((state.name for state in table.states if state.work in _CALLING), None)
+    if calling is not None:
+        raise BuildError(
+            f"machine {table.name!r} allows no tool in any state; name them where they are called, as in"
+            f" State({calling!r}, tools={{{box.names()[0]!r}}}), or give tools=None for all of them"
+        )
 
 
 def named_repairs(repairs: Mapping[str, Fix]) -> dict[str, tuple[str, Repair]]:

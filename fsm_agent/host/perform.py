@@ -201,8 +201,14 @@ def after(host: Host, run: Run, performance: Performance) -> None:
         memory.forget(run.scope or run.id)
 
 
-def delivery(host: Host, run: Run, call: Call, tool: Tool, event: CallEvent) -> Performance:
-    """What a client answered, for `after`, like the result of any body; made before the run is told, while its arguments are open."""
+def delivery(host: Host, run: Run, call: Call, tool: Tool, event: Returned | Raised) -> Performance:
+    """What a client answered, for `after`, like the result of any body, and classified like one.
+
+    Made before the run is told, while its arguments are open.
+    """
+    if tool.classify is not None:
+        came = Outcome(value=event.value) if isinstance(event, Returned) else Outcome(error=event.error, message=event.message)
+        event.verdict = _classified(tool, came)
     key = "" if host.memory is None else _memory_key(host, run, tool, call)
     return Performance(call, tool, key=key, scope=run.scope or run.id, event=event)
 

@@ -18,7 +18,7 @@ from fsm_agent.core.tools import Tool, Toolset
 
 DECLARED = frozenset(field.name for field in attrs.fields(Tool) if field.init) - {"name", "fn", "args", "returns"}
 # Types that a table knows and JSON Schema does not: a result of one rule, such as a bare list.
-_RULE_TYPES = frozenset({"str", "int", "float", "bool", "list", "any"})
+_RULE_TYPES = frozenset({"str", "int", "float", "bool", "list", "dict", "any"})
 
 
 def is_schema(form: Any) -> bool:
