@@ -139,8 +139,11 @@ def _said(run: Run) -> str:
         return closing
     if run.draft is None:
         return ""
-    parts = (run.draft.text, run.draft.question)
-    return "\n".join([part.strip() for part in parts if isinstance(part, str) and part.strip()])
+    text, asked = run.draft.text, run.draft.question
+    said = text.strip() if isinstance(text, str) else ""
+    if asked is None:
+        return said
+    return "\n".join([part for part in (said, asked.strip() if isinstance(asked, str) else "") if part])
 
 
 def _status(reason: StopReason, something: bool) -> Status:
@@ -155,6 +158,8 @@ def _text(run: Run, stop: Stop, found: list[Call], said: str) -> str:
     # Of an answer of a form that was asked for the text is that form and nothing else.
     unclear = [] if run.answer is not None else [_whether(call) for call in unclear_calls(run)]
     if stop.reason in OF_ITSELF:
+        if said and not unclear:
+            return said
         parts = [said or findings(found) or ("" if unclear else "Done; nothing was found."), *unclear]
     else:
         parts = [said, findings(found), *unclear, f"Stopped: {_why(stop)}."]

@@ -30,6 +30,9 @@ class Normalize:
 
     def enter(self, setup: Setup, run: Run) -> str | None:
         given = request = run.request
+        if type(request) is str and setup.normalizer is None and (text := canonical_text(request)):
+            run.request = text
+            return "ready"
         if issubclass(type(request), str):
             request = canonical_text(word(request))
         elif is_history(request):

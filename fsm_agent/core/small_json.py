@@ -27,23 +27,22 @@ def _fits(value: Any, room: list[int]) -> bool:
     kind = type(value)
     if kind is str:
         return value.isascii() or is_unicode(value)
-    if kind is dict:
-        for key in value:
-            if type(key) is not str or key[:1] == "$" or not (key.isascii() or is_unicode(key)):
-                return False
-        items = value.values()
-    elif kind is list:
-        items = value
-    else:
+    if kind is not dict and kind is not list:
         return value is None or kind is bool or (kind is int and -(2**63) <= value < 2**63) or (kind is float and isfinite(value))
     room[0] -= len(value) + 10
     if room[0] < 0:
         return False
-    for item in items:
+    # What most items are is seen here, for a call of each would cost more than the look.
+    if kind is list:
+        for item in value:
+            kind = type(item)
+            if not ((kind is str and item.isascii()) or (kind is int and -(2**31) < item < 2**31) or _fits(item, room)):
+                return False
+        return True
+    for key, item in value.items():
+        if type(key) is not str or key[:1] == "$" or not (key.isascii() or is_unicode(key)):
+            return False
         kind = type(item)
-        # What most items are is seen here, for a call of each would cost more than the look.
-        if (kind is str and item.isascii()) or (kind is int and -(2**31) < item < 2**31):
-            continue
-        if not _fits(item, room):
+        if not ((kind is str and item.isascii()) or (kind is int and -(2**31) < item < 2**31) or _fits(item, room)):
             return False
     return True
