@@ -526,6 +526,25 @@ def test_a_call_that_only_a_limit_kept_back_is_made_after_the_raise() -> None:
     assert (run.tool_calls, run.body_runs) == (2, 2)
 
 
+ONCE = Table(
+    name="once",
+    initial="gather",
+    states=(State("gather", work="gather", tools=None), State("end", work="answer")),
+    rows=tuple(Row("gather", outcome, "end") for outcome in ("called", "failed", "no_progress", "proposed", "stopped")),
+)
+
+
+def test_no_raise_begins_the_calls_of_a_reply_that_was_cut_off() -> None:
+    policy = Policy(on_finish={"length": "continue"})
+    engine = an_engine(table=ONCE, box=Toolset([a_tool("look")]), limits=off(max_invalid_decisions=0), policy=policy)
+    run = _at(Decided(Decision(calls=(ToolCall("look", {}, "c1"),), finish="length")))(engine)
+    assert run.stop is not None
+    assert (run.stop.reason, run.stop.raise_to) == (StopReason.TRUNCATED, {"max_invalid_decisions": 1})
+    engine.resume(run, run.stop.raise_to)
+    assert isinstance(engine.ask(run), Decide)
+    assert [(call.id, call.error) for call in run.calls] == [("c1", "skipped:truncated")]
+
+
 def test_a_machine_without_a_row_for_it_stops_where_it_stands() -> None:
     asking = Table(
         name="asking",

@@ -283,6 +283,14 @@ def test_a_model_that_fails_ends_the_run_and_what_was_found_is_kept(message: str
     assert isinstance(hand.effect, Decide)
 
 
+def test_a_request_that_failed_for_the_moment_is_told_in_the_trace_and_forgotten_with_the_next_decision() -> None:
+    hand = Hand(limits=off(max_turns=9)).tell(DecisionFailed("timeout", "late", "passing"), now=0.5)
+    assert hand.run.trace[-1] == ("decision_failed", 0.5, "timeout", "late")
+    assert (hand.run.failed_requests, hand.run.note) == (1, "timeout: late")
+    hand.waits().decides(LOOK)
+    assert (hand.run.failed_requests, hand.run.note) == (0, "")
+
+
 ODD_USAGES = [
     Usage(input_tokens=-5, output_tokens=-1, cost=-1.0), Usage(cost=float("nan")), Usage(cost=float("inf")),
     Usage(input_tokens=None, output_tokens="7", cost=None),  # type: ignore[arg-type]

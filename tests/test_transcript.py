@@ -397,6 +397,34 @@ def test_histories_and_messages_are_told_apart_from_other_requests() -> None:
         assert not is_messages(other)
 
 
+class Unread(list[Any]):
+    """A list that cannot be gone through."""
+
+    def __iter__(self) -> Any:
+        raise RuntimeError("no reading")
+
+
+def test_what_cannot_be_read_is_no_history() -> None:
+    for odd in (Unread([{"role": "user"}]), [{"role": "user"}, Unmapped()]):
+        assert is_history(odd) is False
+        assert given_ids(odd) == []
+
+
+class Unmapped(dict[str, Any]):
+    """A mapping that says of nothing whether it is in it."""
+
+    def __contains__(self, key: object) -> bool:
+        raise RuntimeError("no looking")
+
+
+def test_what_a_provider_wants_back_goes_along_with_a_history_of_the_models_messages_alone() -> None:
+    kept = {"thinking": ["signed"]}
+    mine, theirs = Message(role=Role.ASSISTANT, text="seven", kept=kept), {"role": "user", "text": "why?", "kept": kept}
+    plain = as_plain([mine])
+    assert plain == [{"role": "assistant", "text": "seven", "kept": kept}]
+    assert first_messages([*plain, theirs]) == [mine, Message(role=USER, text="why?")]
+
+
 def test_what_was_redacted_is_not_in_it() -> None:
     hand = Hand(a_tool("pin", approval=True, secret=("q",)), limits=off(max_verify_rounds=9, max_attempts=9), verifies=True)
     hand.decides(ToolCall("pin", {"q": "swordfish"}, "p")).tell(Paused()).tell(Approved("p", {"q": "hunter22"}, True)).plays()

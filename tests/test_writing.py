@@ -296,6 +296,14 @@ def test_the_text_beside_such_calls_is_the_draft() -> None:
         assert not hand.run.calls[-1].ok
 
 
+def test_a_question_beside_a_call_that_names_no_tool_is_what_was_written() -> None:
+    hand = writing().tell(Decided(Decision(calls=(ToolCall(""),), question="Which five?")))
+    answer = answer_of(hand.run)
+    assert answer is not None
+    assert (answer.stop_reason, answer.next_questions) == (StopReason.QUESTION, ("Which five?",))
+    assert hand.run.calls[-1].error == "skipped:final"
+
+
 def test_a_cut_off_reply_with_calls_ends_the_run_and_its_text_is_kept() -> None:
     hand = writing().tell(Decided(Decision(calls=(ToolCall("look"),), text="fi", finish="length")))
     assert hand.reason is StopReason.TRUNCATED
