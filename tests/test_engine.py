@@ -472,6 +472,16 @@ def test_a_run_that_was_cancelled_goes_on_with_the_call_that_was_cut_off() -> No
     assert run.trace[-2][0] == "resumed"
 
 
+def test_of_a_run_that_was_cancelled_the_calls_of_the_last_turn_alone_are_begun_again() -> None:
+    engine = _engine()
+    later = Decided(Decision(calls=(ToolCall("look", {"q": "more"}, "c2"),)))
+    run = _at(calls("look"), Started(("c1",)), Returned("c1", 1), later, Started(("c2",)), Cancelled())(engine)
+    engine.resume(run)
+    effect = engine.ask(run)
+    assert isinstance(effect, CallTools)
+    assert ([call.id for call in effect.calls], [call.id for call in run.calls]) == (["c2"], ["c1"])
+
+
 @pytest.mark.parametrize("place", [name for name, (_, asked, _) in PLACES.items() if asked and name != "composing"])
 def test_a_run_that_was_cancelled_anywhere_goes_on(place: str) -> None:
     engine = _engine()

@@ -211,6 +211,12 @@ def test_the_verifier_sees_goal_answer_evidence_counts_and_the_last_five_calls()
     assert text.endswith("left: 13 calls")
 
 
+def test_a_call_that_was_refused_is_none_of_the_last_calls_that_a_verifier_sees() -> None:
+    hand = Hand(a_tool("look"), limits=off(min_evidence=0), verifies=True).asks("look").gives("c1").asks("ghost").decides(text="it is so")
+    text = verifier_prompt(hand.run)
+    assert text[text.index("last_calls:") :].splitlines()[1:-1] == ['- look {"q":"v1"} -> found something']
+
+
 def test_the_verifiers_prompt_is_bounded_however_large_the_run() -> None:
     hand = Hand(a_tool("look"), limits=off(), request="x" * 100_000, verifies=True)
     for n in range(60):

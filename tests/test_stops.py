@@ -844,6 +844,18 @@ def test_a_run_without_calls_has_no_call_that_consumed_anything(limit: str) -> N
     assert consumers(a_run(), limit) == ()
 
 
+def test_the_empty_results_of_one_intent_are_not_laid_at_the_door_of_another() -> None:
+    engine = an_engine(limits=off(max_empty_results=2), composes=False)
+    run = engine.start("x")
+    price, stock = (ToolCall("look", {"q": intent}, intent, intent) for intent in ("price", "stock"))
+    for wanted in ((price, stock), (ToolCall("look", {"q": "again"}, "again", "stock"),)):
+        engine.tell(run, calling(*wanted))
+        for call in wanted:
+            engine.tell(run, Returned(call.id, []))
+    assert run.stop is not None
+    assert [(guard.limit, guard.calls) for guard in run.stop.closed] == [("max_empty_results", ("stock", "again"))]
+
+
 def test_the_text_of_a_stop_says_it_all_in_one_line() -> None:
     _, run = CASES["same call"].stopped(2)
     assert str(run.stop) == (
