@@ -8,6 +8,7 @@ import pytest
 from by_hand import Hand, a_tool
 
 from fsm_agent import Limits, Run, Tool, ToolCall
+from fsm_agent.core.errors import BuildError
 from fsm_agent.core.events import Approved, Checked, Denied, Paused, Returned, Skipped, Stopped, Superseded
 from fsm_agent.core.run import Call
 from fsm_agent.core.strategies import combine, max_iterations
@@ -57,6 +58,15 @@ def test_a_guide_with_nothing_to_say_looks_at_nothing() -> None:
 def test_calls_are_checked_only_where_somebody_wants_to_see_them(hooks: Any, checks: bool, looks: bool) -> None:
     guide = Guide((), hooks)
     assert (guide.checks, guide.looks) == (checks, looks)
+
+
+@pytest.mark.parametrize("odd", ["max_iterations", b"stop", 5, None], ids=repr)
+def test_what_is_no_list_of_strategies_or_hooks_is_named_as_a_whole_with_the_mend(odd: Any) -> None:
+    with pytest.raises(BuildError, match=f"^strategy is {odd!r}; give functions of a LoopState$"):
+        Guide(odd)
+    if odd is not None:
+        with pytest.raises(BuildError, match=rf"^hooks is {odd!r}; give Hooks\(...\), or a list of them$"):
+            Guide((), odd)
 
 
 def test_a_strategy_alone_or_in_a_list_or_combined_is_the_same() -> None:
