@@ -217,6 +217,9 @@ PATHS: dict[str, Callable[[], Any]] = {
     "a call that never comes to the state that calls": lambda: settled(
         agent(ONE, machine=PICKING, limits=Limits(max_turns=1, min_evidence=0))
     ),
+    "arguments that are a list, and what its provider wants back": lambda: settled(
+        agent(Decision(calls=(call([CANARY], id="c"),), kept={"said": [CANARY]}))
+    ),
     "a state that only decides": lambda: settled(agent(ONE, limits=Limits(max_turns=1, min_evidence=0))),
 }  # fmt: skip
 
@@ -269,6 +272,20 @@ def test_each_of_these_paths_is_about_the_secret(path: str) -> None:
     assert "[redacted" in repr(run.calls)
     assert run.stop is not None
     assert run.stop.reason is not StopReason.MODEL_ERROR
+
+
+@pytest.mark.parametrize(("secret", "raises"), [(["key"], {}), ([], {"max_attempts": 2})])
+def test_no_raise_is_proposed_for_a_repair_of_arguments_of_which_only_a_seal_is_left(secret: list[str], raises: Any) -> None:
+    paid: list[Any] = []
+    repairs = {"args:range:n": lambda tool, args: (tool, {**args, "n": 1})}
+    tool = pay(lambda key, n=1: paid.append(key), secret=secret)
+    limits = Limits(max_attempts=1, min_evidence=0)
+    made, run, _ = settled(agent(call({"key": CANARY, "n": 9}), tool=tool, repairs=repairs, limits=limits, policy=Policy(redecide=False)))
+    assert run.stop is not None
+    assert run.stop.raise_to == raises
+    if raises:
+        made.resume(run, **raises)
+    assert paid == ([CANARY] if raises else [])
 
 
 def test_a_pause_shows_marks() -> None:
