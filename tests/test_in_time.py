@@ -8,6 +8,7 @@ import inspect
 import threading
 import time
 from collections.abc import Callable
+from queue import SimpleQueue
 from typing import Any
 
 import attrs
@@ -23,6 +24,7 @@ from fsm_agent.host.clock import ScriptedClock
 from fsm_agent.host.in_time import OutOfTime, ask_in_time, await_in_time, in_thread
 from fsm_agent.host.interrupt import Interrupt, Interrupted
 from fsm_agent.host.workers import Workers
+from fsm_agent.scenario.virtual_clock import VirtualClock
 
 LONG = 20.0
 SOON = Limits.off(max_steps=50, max_turns=9, deadline_s=0.04, reserve_s=0.01)
@@ -335,6 +337,22 @@ def test_without_any_time_a_thread_is_given_up_at_once(gate: threading.Event) ->
         ask_in_time(lambda: gate.wait(LONG), 0.0, None, Interrupt().results(), Workers())
     with pytest.raises(OutOfTime, match="no answer came in 0 s"):
         asyncio.run(in_thread(lambda: gate.wait(LONG), 0.0, Workers()))
+
+
+def test_in_a_clocks_time_an_answer_is_waited_for_as_long_as_there_is_time_there() -> None:
+    clock = VirtualClock()
+
+    def after(seconds: float) -> str:
+        clock.sleep(seconds)
+        return "seen"
+
+    with clock.acting():
+        assert ask_in_time(lambda: after(4.0), 5.0, clock, SimpleQueue(), Workers()) == "seen"
+        assert clock.now() == 4.0
+        with pytest.raises(OutOfTime, match="no answer came in 5 s"):
+            ask_in_time(lambda: after(6.0), 5.0, clock, SimpleQueue(), Workers())
+        assert clock.now() == 9.0
+    clock.close()
 
 
 class Held(asyncio.SelectorEventLoop):

@@ -269,6 +269,13 @@ def test_a_reply_that_calls_tools_where_a_text_was_asked_for_is_refused_and_aske
     assert isinstance(hand.effect, Judge)
 
 
+@pytest.mark.parametrize("calls", ["look", 5, {"tool": "look"}], ids=repr)
+def test_what_are_no_calls_at_all_is_a_fault_there_too_and_a_text_asked_for_again(calls: Any) -> None:
+    hand = writing(limits=off(max_turns=4)).tell(Decided(Decision(calls=calls)))
+    assert isinstance(hand.effect, Compose)
+    assert (hand.run.note, hand.run.turns, len(hand.run.calls)) == ("the calls of the decision are no calls", 2, 1)
+
+
 def test_such_replies_are_bounded_by_the_turns_and_without_those_by_the_policy() -> None:
     hand = writing(limits=off(max_turns=3))
     hand.tell(ASKS).tell(ASKS)
