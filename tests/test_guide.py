@@ -95,6 +95,7 @@ def test_what_an_approval_function_does_to_its_arguments_stays_with_it() -> None
         (None, Checked("a", False)),
         (Skip(), Skipped("a", "hook", None)),
         (Skip({"error": "no"}, "budget"), Skipped("a", "budget", {"error": "no"})),
+        (Skip(1, " \n"), Skipped("a", "hook", 1)),
         (False, Skipped("a", "hook", False)),
         ("no", Skipped("a", "hook", "no")),
         (Checked("a"), Skipped("a", "hook", {"call_id": "a", "approval": False})),
