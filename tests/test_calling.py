@@ -60,6 +60,11 @@ def tool(name: str, fn: Callable[..., Any], **fields: Any) -> Tool:
     return Tool(**{"name": name, "fn": fn, "effect": "pure", "breaker": None, **fields})
 
 
+def never(**args: Any) -> None:
+    """A body that must not run."""
+    raise AssertionError(f"a body ran with {args}")
+
+
 both = pytest.mark.parametrize("way", ["threads", "tasks"])
 
 
@@ -197,6 +202,19 @@ def test_time_that_passes_while_memory_is_asked_settles_the_rest_once(way: str) 
 
     assert [call.error or "ok" for call in run.calls] == ["skipped:deadline", "ok", "skipped:deadline"]
     assert [event.call_id for event in told(run)] == ["b"]
+
+
+@both
+def test_time_that_passes_before_a_tool_is_found_to_be_gone_settles_the_rest_once(way: str) -> None:
+    clock = ScriptedClock()
+    limits = Limits.off(max_steps=50, max_turns=5, deadline_s=3.0, reserve_s=0.0)
+    bench = Bench(tool("t", never, build=lambda args: clock.advance(4.0) or args), tool("gone", never), limits=limits, clock=clock)
+    run, effect = bench.asked(ToolCall("t", {"n": 1}, "a"), ToolCall("gone", {}, "b"))
+    del bench.box._tools["gone"]
+    getattr(bench, way)(run, effect)
+
+    assert [call.error for call in run.calls] == ["skipped:deadline", "args:unknown_tool"]
+    assert told(run) == [Gone("b")]
 
 
 @both

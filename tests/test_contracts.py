@@ -542,6 +542,8 @@ def test_the_json_schema_says_what_the_table_says() -> None:
     assert "minItems" not in TableResult(RETURNS, empty_ok=True).json_schema()["properties"]["rows"]
     two = TableResult({"notes": {"type": "list"}, "rows": {"type": "list"}}).json_schema()["properties"]
     assert (two["rows"].get("minItems"), two["notes"].get("minItems")) == (1, None)
+    for alone in ({"n": {"type": "int"}}, {"rows": {"type": "object"}}, {"n": {"type": "int"}, "rows": {"type": "str"}}):
+        assert all("minItems" not in part for part in TableResult(alone).json_schema()["properties"].values())
 
 
 def test_the_contracts_are_the_protocols() -> None:

@@ -223,9 +223,10 @@ def test_a_second_result_for_a_call_is_refused() -> None:
     engine = _engine()
     run = _at(calls("look", "once"), Started(("c1", "c2")), Returned("c1", 1))(engine)
     before = copy.deepcopy(run)
-    with pytest.raises(WrongEvent, match="no open call 'c1'; it waits for 'c2'"):
-        engine.tell(run, Returned("c1", 2))
-    assert alike(run, before)
+    for again in (Returned("c1", 2), Started(("c1",)), Started(("c2", "c1"))):
+        with pytest.raises(WrongEvent, match="no open call 'c1'; it waits for 'c2'"):
+            engine.tell(run, again)
+        assert alike(run, before)
 
 
 def test_a_run_that_is_over_says_why_and_what_would_help() -> None:
@@ -472,6 +473,16 @@ def test_a_run_that_was_cancelled_goes_on_with_the_call_that_was_cut_off() -> No
     assert run.trace[-2][0] == "resumed"
 
 
+def test_of_a_run_that_was_cancelled_the_calls_of_the_last_turn_alone_are_begun_again() -> None:
+    engine = _engine()
+    later = Decided(Decision(calls=(ToolCall("look", {"q": "more"}, "c2"),)))
+    run = _at(calls("look"), Started(("c1",)), Returned("c1", 1), later, Started(("c2",)), Cancelled())(engine)
+    engine.resume(run)
+    effect = engine.ask(run)
+    assert isinstance(effect, CallTools)
+    assert ([call.id for call in effect.calls], [call.id for call in run.calls]) == (["c2"], ["c1"])
+
+
 @pytest.mark.parametrize("place", [name for name, (_, asked, _) in PLACES.items() if asked and name != "composing"])
 def test_a_run_that_was_cancelled_anywhere_goes_on(place: str) -> None:
     engine = _engine()
@@ -524,6 +535,25 @@ def test_a_call_that_only_a_limit_kept_back_is_made_after_the_raise() -> None:
     _tell_all(engine, run, Started(("c2",)), Returned("c2", 2))
     assert [(call.id, call.ok, call.value) for call in run.calls] == [("c1", True, 1), ("c2", True, 2)]
     assert (run.tool_calls, run.body_runs) == (2, 2)
+
+
+ONCE = Table(
+    name="once",
+    initial="gather",
+    states=(State("gather", work="gather", tools=None), State("end", work="answer")),
+    rows=tuple(Row("gather", outcome, "end") for outcome in ("called", "failed", "no_progress", "proposed", "stopped")),
+)
+
+
+def test_no_raise_begins_the_calls_of_a_reply_that_was_cut_off() -> None:
+    policy = Policy(on_finish={"length": "continue"})
+    engine = an_engine(table=ONCE, box=Toolset([a_tool("look")]), limits=off(max_invalid_decisions=0), policy=policy)
+    run = _at(Decided(Decision(calls=(ToolCall("look", {}, "c1"),), finish="length")))(engine)
+    assert run.stop is not None
+    assert (run.stop.reason, run.stop.raise_to) == (StopReason.TRUNCATED, {"max_invalid_decisions": 1})
+    engine.resume(run, run.stop.raise_to)
+    assert isinstance(engine.ask(run), Decide)
+    assert [(call.id, call.error) for call in run.calls] == [("c1", "skipped:truncated")]
 
 
 def test_a_machine_without_a_row_for_it_stops_where_it_stands() -> None:

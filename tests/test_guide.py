@@ -8,6 +8,7 @@ import pytest
 from by_hand import Hand, a_tool
 
 from fsm_agent import Limits, Run, Tool, ToolCall
+from fsm_agent.core.errors import BuildError
 from fsm_agent.core.events import Approved, Checked, Denied, Paused, Returned, Skipped, Stopped, Superseded
 from fsm_agent.core.run import Call
 from fsm_agent.core.strategies import combine, max_iterations
@@ -59,6 +60,15 @@ def test_calls_are_checked_only_where_somebody_wants_to_see_them(hooks: Any, che
     assert (guide.checks, guide.looks) == (checks, looks)
 
 
+@pytest.mark.parametrize("odd", ["max_iterations", b"stop", 5, None], ids=repr)
+def test_what_is_no_list_of_strategies_or_hooks_is_named_as_a_whole_with_the_mend(odd: Any) -> None:
+    with pytest.raises(BuildError, match=f"^strategy is {odd!r}; give functions of a LoopState$"):
+        Guide(odd)
+    if odd is not None:
+        with pytest.raises(BuildError, match=rf"^hooks is {odd!r}; give Hooks\(...\), or a list of them$"):
+            Guide((), odd)
+
+
 def test_a_strategy_alone_or_in_a_list_or_combined_is_the_same() -> None:
     one = max_iterations(1)
     for given in (one, [one], combine([one]), [combine([combine([one])])]):
@@ -85,6 +95,7 @@ def test_what_an_approval_function_does_to_its_arguments_stays_with_it() -> None
         (None, Checked("a", False)),
         (Skip(), Skipped("a", "hook", None)),
         (Skip({"error": "no"}, "budget"), Skipped("a", "budget", {"error": "no"})),
+        (Skip(1, " \n"), Skipped("a", "hook", 1)),
         (False, Skipped("a", "hook", False)),
         ("no", Skipped("a", "hook", "no")),
         (Checked("a"), Skipped("a", "hook", {"call_id": "a", "approval": False})),

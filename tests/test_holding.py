@@ -12,7 +12,7 @@ from by_hand import Hand, a_tool, off, says, taking
 from hypothesis import given, settings
 from strategies import ASKING, HELD, REPAIRS, World, an_engine, limits, policies, step, ways, worlds
 
-from fsm_agent.core.effects import CallTools, Check, Decide, Pause
+from fsm_agent.core.effects import CallTools, Check, Compose, Decide, Pause
 from fsm_agent.core.errors import WrongEvent
 from fsm_agent.core.events import (
     Approved,
@@ -32,6 +32,8 @@ from fsm_agent.core.holding import approval_token, held_calls, is_people_event, 
 from fsm_agent.core.limits import Limits
 from fsm_agent.core.replay import replay
 from fsm_agent.core.saving import load, save
+from fsm_agent.core.table import Row, State, Table
+from fsm_agent.core.transcript import transcript
 from fsm_agent.core.values import Decision, Policy, StopReason, ToolCall
 
 ARGS = taking(x={"type": "int", "required": False, "max": 9})
@@ -260,6 +262,23 @@ def test_a_denial_may_end_the_run_and_nothing_of_the_turn_begins() -> None:
     assert made.reason is StopReason.DENIED
     assert made.run.stop is not None
     assert made.run.stop.detail == "the call p2 of pay was denied: no"
+
+
+WRITTEN_UP = Table(
+    "written up",
+    "gather",
+    (State("gather", work="gather", tools=None), State("write", work="synthesize"), State("end", work="answer")),
+    (
+        *(Row("gather", outcome, "write") for outcome in ("called", "failed", "no_progress", "proposed", "stopped")),
+        *(Row("write", outcome, "end") for outcome in ("written", "stopped")),
+    ),
+)
+
+
+def test_a_denial_that_ends_the_calling_is_in_the_history_of_whoever_writes_it_up() -> None:
+    made = hand("look", "pay", policy=Policy(on_denied="stop"), table=WRITTEN_UP, composes=True).tell(Denied("p2", "no"))
+    assert isinstance(made.effect, Compose)
+    assert [message.error for message in transcript(made.run, made.engine.setup.box)[-2:]] == ["skipped:denied", "denied:no"]
 
 
 def test_a_new_message_supersedes_every_call_of_the_turn() -> None:

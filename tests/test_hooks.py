@@ -179,6 +179,19 @@ def test_the_last_calls_of_a_run_are_shown_too(drive: Drive) -> None:
     assert [what for what, _ in log.came] == ["iteration", "before", "after"]
 
 
+@both
+def test_one_that_fails_after_the_calls_that_ended_a_run_leaves_it_its_reason_and_its_last_words(drive: Drive) -> None:
+    def fails(*about: Any) -> Any:
+        raise OSError("the log is full")
+
+    limits = Limits.off(max_steps=500, max_turns=9, max_tool_calls=1)
+    desk = Desk(reads(1, 2), limits=limits, close=lambda ask: "so far one", hooks=Hooks(after_tool_phase=fails))
+    answer = drive(desk.agent)
+
+    assert answer.stop_reason == "max_tool_calls"
+    assert answer.text.startswith("so far one")
+
+
 def waiting(log: Log, **more: Any) -> Desk:
     turn = [ToolCall("ask", {"n": 1}, "a"), ToolCall("where", {"n": 1}, "w")]
     tools = (

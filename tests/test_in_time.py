@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import inspect
 import threading
 import time
 from collections.abc import Callable
+from queue import SimpleQueue
 from typing import Any
 
 import attrs
@@ -19,9 +21,10 @@ from fsm_agent.core.run import Run
 from fsm_agent.core.stream_events import TextDelta
 from fsm_agent.core.values import StopReason
 from fsm_agent.host.clock import ScriptedClock
-from fsm_agent.host.in_time import OutOfTime, ask_in_time, in_thread
+from fsm_agent.host.in_time import OutOfTime, ask_in_time, await_in_time, in_thread
 from fsm_agent.host.interrupt import Interrupt, Interrupted
 from fsm_agent.host.workers import Workers
+from fsm_agent.scenario.virtual_clock import VirtualClock
 
 LONG = 20.0
 SOON = Limits.off(max_steps=50, max_turns=9, deadline_s=0.04, reserve_s=0.01)
@@ -334,6 +337,102 @@ def test_without_any_time_a_thread_is_given_up_at_once(gate: threading.Event) ->
         ask_in_time(lambda: gate.wait(LONG), 0.0, None, Interrupt().results(), Workers())
     with pytest.raises(OutOfTime, match="no answer came in 0 s"):
         asyncio.run(in_thread(lambda: gate.wait(LONG), 0.0, Workers()))
+
+
+def test_in_a_clocks_time_an_answer_is_waited_for_as_long_as_there_is_time_there() -> None:
+    clock = VirtualClock()
+
+    def after(seconds: float) -> str:
+        clock.sleep(seconds)
+        return "seen"
+
+    with clock.acting():
+        assert ask_in_time(lambda: after(4.0), 5.0, clock, SimpleQueue(), Workers()) == "seen"
+        assert clock.now() == 4.0
+        with pytest.raises(OutOfTime, match="no answer came in 5 s"):
+            ask_in_time(lambda: after(6.0), 5.0, clock, SimpleQueue(), Workers())
+        assert clock.now() == 9.0
+    clock.close()
+
+
+class Held(asyncio.SelectorEventLoop):
+    """An event loop whose time goes on only when it is told to, and that says when a thread has told it something."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = 0.0
+        self.heard = threading.Event()
+        self.failed: list[Any] = []
+        self.set_exception_handler(lambda loop, context: self.failed.append(context))
+
+    def time(self) -> float:
+        return self.now
+
+    def call_soon_threadsafe(self, callback: Any, *args: Any, **more: Any) -> Any:
+        handle = super().call_soon_threadsafe(callback, *args, **more)
+        self.heard.set()
+        return handle
+
+
+def test_what_has_ended_when_the_loop_finds_that_the_time_is_over_has_ended_in_time() -> None:
+    with asyncio.Runner(loop_factory=Held) as runner:
+        loop = runner.get_loop()
+        assert isinstance(loop, Held)
+
+        async def main() -> Any:
+            answer = asyncio.ensure_future(await_in_time(asyncio.sleep(2.0, "seen"), 1.0))
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+            loop.now = 3.0
+            return await answer
+
+        assert (runner.run(main()), loop.failed) == ("seen", [])
+
+
+def test_an_answer_that_the_loop_finds_with_the_end_of_its_time_is_taken_and_nothing_fails() -> None:
+    with asyncio.Runner(loop_factory=Held) as runner:
+        loop = runner.get_loop()
+        assert isinstance(loop, Held)
+
+        async def main() -> Any:
+            answer = asyncio.ensure_future(in_thread(lambda: "seen", 1.0, Workers()))
+            await asyncio.sleep(0)
+            assert loop.heard.wait(LONG)
+            loop.now = 2.0
+            return await answer
+
+        assert (runner.run(main()), loop.failed) == (("seen", None), [])
+
+
+def test_an_answer_for_a_loop_that_was_closed_while_it_was_awaited_is_dropped(gate: threading.Event) -> None:
+    begun, workers, loop = threading.Event(), Workers(), asyncio.new_event_loop()
+
+    async def never() -> None:
+        raise AssertionError
+
+    answer = never()
+
+    def ask() -> Any:
+        begun.set()
+        gate.wait(LONG)
+        return answer
+
+    async def main() -> Any:
+        task = asyncio.ensure_future(in_thread(ask, LONG, workers))
+        while not begun.is_set():
+            await asyncio.sleep(0.001)
+        return task
+
+    task = loop.run_until_complete(main())
+    # That the task is pending still, which the loop says of it in the end, is meant here.
+    loop.set_exception_handler(lambda loop, context: None)
+    loop.close()
+    gate.set()
+    until = time.monotonic() + LONG
+    while inspect.getcoroutinestate(answer) != inspect.CORO_CLOSED:
+        assert time.monotonic() < until
+        time.sleep(0.001)
+    assert not task.done()
 
 
 def test_an_answer_that_comes_after_its_loop_was_closed_is_dropped(gate: threading.Event) -> None:

@@ -612,6 +612,13 @@ def test_beyond_ten_thousand_leaves_the_rest_is_one_fact() -> None:
     assert len(list(leaves({"a": list(range(10_000)), "b": 1}))) == 10_001
 
 
+@pytest.mark.parametrize("wide", [1, 3000])
+def test_keys_that_are_two_spellings_of_one_text_hold_the_facts_of_both(wide: int) -> None:
+    spelled = {unicodedata.normalize(form, "é"): {"a": n, "b": [n] * wide} for n, form in enumerate(("NFC", "NFD"), 1)}
+    assert {f".{'é'!a}.'a'={n}" for n in (1, 2)} < set(leaves(spelled))
+    assert set(leaves(spelled)) == set(leaves(dict(reversed(spelled.items()))))
+
+
 def test_the_keys_of_a_large_dict_may_come_in_any_order() -> None:
     large = {f"k{n}": n for n in range(12_000)}
     assert set(leaves(large)) == set(leaves(dict(reversed(large.items()))))

@@ -104,7 +104,7 @@ AGES = [
 
 
 @pytest.mark.parametrize("make", [ok, lambda **times: failed(**times)], ids=["success", "failure"])
-@pytest.mark.parametrize("stored_at", [0.0, -100.0, 1_790_000_000.0])
+@pytest.mark.parametrize("stored_at", [0.0, -100, 1_790_000_000.0])
 @pytest.mark.parametrize(("ttl_s", "age", "usable"), AGES)
 def test_a_result_may_be_used_before_its_ttl_and_not_at_it(
     make: Callable[..., Remembered], stored_at: float, ttl_s: float | None, age: float, usable: bool

@@ -21,6 +21,7 @@ from fsm_agent.core.engine import Engine
 from fsm_agent.core.errors import RunError
 from fsm_agent.core.messages import Message, Purpose, Role
 from fsm_agent.core.prompts import agent_policy, stop_contract
+from fsm_agent.core.schemas import SchemaResult
 from fsm_agent.core.setup import Setup
 from fsm_agent.core.work import WORK
 from fsm_agent.host.clock import ScriptedClock
@@ -533,6 +534,19 @@ def test_a_verifying_model_that_fails_said_no(way: Way, error: BaseException) ->
     limits = attrs.evolve(FREE, max_verify_rounds=1)
     answer, _ = ran(way, DONE, verify=way[0](verify=[error]), limits=limits)
     assert answer.stop_reason == "unverified"
+
+
+def test_the_form_of_a_verdict_names_every_key_that_it_has() -> None:
+    form, action = SchemaResult(VERDICT), {"tool": "look", "args": {"q": 1}}
+    verdict = {"decision": "need_more", "reason": "one source", "next_action": action}
+    for whole in (verdict, {**verdict, "next_action": None}, {**verdict, "decision": "done"}):
+        assert form.first_fault(whole) == ""
+    for named in ({**verdict, "score": 1}, {**verdict, "next_action": {**action, "id": "c1"}}, {**verdict, "decision": "maybe"}):
+        assert form.first_fault(named) == "shape"
+    for name in verdict:
+        assert form.first_fault({key: value for key, value in verdict.items() if key != name}) == "shape"
+    for name in action:
+        assert form.first_fault({**verdict, "next_action": {key: value for key, value in action.items() if key != name}}) == "shape"
 
 
 # -- sync and async --------------------------------------------------------------------------------------------------

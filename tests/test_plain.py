@@ -612,6 +612,11 @@ UNSAVABLE: list[tuple[Any, str]] = [
 ]
 
 
+def test_what_is_shared_less_than_ten_times_is_saved_however_much_it_is() -> None:
+    rows = [[0] * 1000 for _ in range(20)]
+    assert loads(dumps([rows] * 10)) == [rows] * 10
+
+
 @pytest.mark.parametrize(("value", "start"), UNSAVABLE, ids=[start for _, start in UNSAVABLE])
 def test_the_error_leads_to_what_cannot_be_saved(value: Any, start: str) -> None:
     with pytest.raises(SavedRunError) as caught:
@@ -667,6 +672,7 @@ BAD_TEXTS: list[tuple[Any, str]] = [
     ('{"$str":' * 600 + "1" + "}" * 600, "value/$str/$str"),
     ('["[", ' * 100_000, "value: the text nests too deep, at character "),
     ("[" * 100_000, "value: the text nests too deep, at character 480"),
+    ("[" + '{"]":[1]},' * 50 + "[" * 100_000, "value: the text nests too deep, at character 980"),
 ]
 
 

@@ -25,6 +25,7 @@ from fsm_agent.core.prompts import (
     task_policy,
     verifier_prompt,
 )
+from fsm_agent.core.schemas import SchemaArguments
 from fsm_agent.core.transcript import transcript
 from fsm_agent.core.values import Decision, Policy, ToolCall
 
@@ -180,6 +181,11 @@ def test_a_summary_says_what_is_left_what_is_known_and_what_failed() -> None:
     assert summary == 'Left: 19 calls, 9 turns, 12345 tokens. Known: look: {"a":1}. Failed: strict: args:missing:n.'
 
 
+def test_money_and_time_are_told_in_four_figures() -> None:
+    spent = Standing(off(max_cost=1.0, deadline_s=25.0), turns=1, tool_calls=0, steps=1, tokens=0, cost=0.333333, spent_s=1.23456)
+    assert state_summary(spent, []).startswith("Left: 23.77 seconds, 0.6667 cost. ")
+
+
 def test_a_summary_is_short_however_much_is_known() -> None:
     messages = [Message(role=Role.TOOL, tool="look", text="x" * 10_000, call_id=str(n)) for n in range(100)]
     assert len(state_summary(Hand(limits=off()).run, messages)) < 1_500
@@ -211,6 +217,12 @@ def test_the_verifier_sees_goal_answer_evidence_counts_and_the_last_five_calls()
     assert text.endswith("left: 13 calls")
 
 
+def test_a_call_that_was_refused_is_none_of_the_last_calls_that_a_verifier_sees() -> None:
+    hand = Hand(a_tool("look"), limits=off(min_evidence=0), verifies=True).asks("look").gives("c1").asks("ghost").decides(text="it is so")
+    text = verifier_prompt(hand.run)
+    assert text[text.index("last_calls:") :].splitlines()[1:-1] == ['- look {"q":"v1"} -> found something']
+
+
 def test_the_verifiers_prompt_is_bounded_however_large_the_run() -> None:
     hand = Hand(a_tool("look"), limits=off(), request="x" * 100_000, verifies=True)
     for n in range(60):
@@ -237,6 +249,8 @@ def test_the_closing_prompt_names_why_and_the_synthesis_prompt_shows_the_evidenc
 def test_tools_as_signatures() -> None:
     strict = a_tool("strict", args=taking(n={"type": "int"}, q={"type": "str", "required": False}), description="Count it.\nAnd more.")
     assert stubs([strict, a_tool("look")]) == "def strict(n: int, q: str = ...): ...  # Count it.\ndef look(): ..."
+    loose = a_tool("loose", args=SchemaArguments({"type": "object", "properties": {"a": True, "b": {"type": ["string", "null"]}}}))
+    assert stubs([loose]) == "def loose(a: Any = ..., b: Any = ...): ..."
     assert stubs([a_tool("not a name"), a_tool("print"), a_tool("pin", secret=("q",))]) == ""
 
 

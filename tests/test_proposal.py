@@ -18,6 +18,7 @@ from fsm_agent.core.events import Composed, DecisionFailed
 from fsm_agent.core.limits import Limits
 from fsm_agent.core.proposal import CUT_OFF, take_text
 from fsm_agent.core.saving import load, save
+from fsm_agent.core.typed_answer import typed_answer
 from fsm_agent.core.values import Decision, Policy, Status, StopReason, ToolCall, Usage
 from fsm_agent.testing import ScriptedDecider
 
@@ -43,6 +44,7 @@ def test_calls_are_taken_unless_a_final_text_stands_beside_a_stop(text: Any, fin
 def test_a_final_text_ends_the_run_and_the_calls_beside_its_stop_get_a_skipped_result() -> None:
     hand = Hand().decides(LOOK, ToolCall("ghost"), NAMELESS[0], text="done", finish="stop")
     assert hand.words == ["skipped:final"] * 3
+    assert [tuple(row[2:]) for row in hand.run.trace if row[0] == "call_refused"] == [(call.id, "skipped:final") for call in hand.calls]
     assert (hand.run.body_runs, hand.run.tool_calls, hand.run.emitted_calls, hand.run.bad_arguments) == (0, 0, 3, 0)
     answer = answer_of(hand.run)
     assert answer is not None
@@ -73,6 +75,11 @@ def test_a_final_decision_has_a_text_or_one_question_and_citations(
         assert answer.next_questions == ((question,) if question else ())
     else:
         assert answer.stop_reason is StopReason.MODEL_EMPTY
+
+
+def test_a_question_is_asked_as_it_is_also_where_a_typed_answer_is_wanted() -> None:
+    hand = Hand(limits=off(max_invalid_decisions=0), answer=typed_answer(int)).decides(question="which one?")
+    assert hand.reason is StopReason.QUESTION
 
 
 # ---- ids
@@ -136,6 +143,7 @@ def test_what_are_no_calls_at_all_is_malformed(calls: Any) -> None:
     assert answer.ok
     assert answer.run is not None
     assert (answer.run.turns, answer.run.calls) == (2, [])
+    assert [detail for kind, _, _, detail in answer.run.trace if kind == "decision"] == [0, 0]
 
 
 KINDS: dict[str, tuple[Any, Any, StopReason]] = {
@@ -281,6 +289,14 @@ def test_a_model_that_fails_ends_the_run_and_what_was_found_is_kept(message: str
     assert hand.run.note == f"APIError{': ' if message else ''}{message}"
     hand.engine.resume(hand.run)
     assert isinstance(hand.effect, Decide)
+
+
+def test_a_request_that_failed_for_the_moment_is_told_in_the_trace_and_forgotten_with_the_next_decision() -> None:
+    hand = Hand(limits=off(max_turns=9)).tell(DecisionFailed("timeout", "late", "passing"), now=0.5)
+    assert hand.run.trace[-1] == ("decision_failed", 0.5, "timeout", "late")
+    assert (hand.run.failed_requests, hand.run.note) == (1, "timeout: late")
+    hand.waits().decides(LOOK)
+    assert (hand.run.failed_requests, hand.run.note) == (0, "")
 
 
 ODD_USAGES = [

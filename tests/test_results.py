@@ -23,6 +23,7 @@ from fsm_agent.core.results import (
     class_of,
     read_again,
     read_raised,
+    read_unmeasured,
     read_value,
     says_nothing,
 )
@@ -280,6 +281,20 @@ def test_a_journaled_value_is_read_as_it_was_the_first_time(value: Any, said: Re
     first = read_value(tool, value, verdict)
     again = read_again(tool, first.value if first.ok else value, verdict, first.error)
     assert (again.ok, again.value, again.error, again.result_class) == (first.ok, first.value, first.error, first.result_class)
+
+
+@pytest.mark.parametrize(
+    ("value", "fault", "read"),
+    [
+        (GOOD, "", ResultClass.OK),
+        (None, "", ResultClass.EMPTY),
+        ({"found": False}, "", ResultClass.EMPTY),
+        ({"rows": []}, "result:empty", ResultClass.EMPTY),
+        ("text", "result:shape", None),
+    ],
+)
+def test_a_journaled_value_of_a_tool_that_is_gone_is_read_by_its_fault_alone(value: Any, fault: str, read: ResultClass | None) -> None:
+    assert read_unmeasured(value, fault) == Reading(not fault, None if fault else value, fault, "", read)
 
 
 # ---- waits

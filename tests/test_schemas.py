@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 from collections import UserDict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Literal
 
 import attrs
@@ -352,6 +352,25 @@ def test_every_form_gives_the_same_reason_for_odd_values(form: str, odd: str) ->
     for name in TABLE:
         args = GOOD | {name: ODD_VALUES[odd]}
         assert FORMS[form].first_fault(args) == FORMS["table"].first_fault(args), name
+
+
+class Torn(Mapping[str, Any]):
+    """A mapping that cannot be read."""
+
+    def __getitem__(self, key: str) -> Any:
+        raise OSError("gone")
+
+    def __iter__(self) -> Any:
+        raise OSError("gone")
+
+    def __len__(self) -> int:
+        return 1
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_to_every_form_a_mapping_that_cannot_be_read_is_none(form: str) -> None:
+    assert FORMS[form].first_fault(Torn()) == "type:args"
+    assert [(fault.reason, fault.path) for fault in FORMS[form].faults(Torn())] == [("type:args", ())]
 
 
 @pytest.mark.parametrize("form", RESULT_FORMS[False])

@@ -15,7 +15,9 @@ from fsm_agent.agui import agui_events
 from fsm_agent.cli.trace import trace_lines
 from fsm_agent.code_mode import CodeMode
 from fsm_agent.core.autogpt_table import AUTOGPT
+from fsm_agent.core.guards import turns_left
 from fsm_agent.core.run import Run
+from fsm_agent.core.table import Row, State, Table
 from fsm_agent.core.trace import trace_of
 from fsm_agent.core.values import StopReason
 from fsm_agent.diagrams import dot, mermaid
@@ -101,6 +103,19 @@ def replies(*said: Any) -> Callable[[Any], Any]:
 
 def telling(*words: Any, **more: Any) -> Any:
     raise RuntimeError(f"it fails at {words} {more}")
+
+
+# Where no turn is left, what was decided never comes to the state that calls.
+PICKING = Table(
+    "picking",
+    "pick",
+    (State("pick", work="decide"), State("do", work="call", tools=None), State("end", work="answer")),
+    (
+        Row("pick", "decided", "do", (turns_left,)),
+        *(Row("pick", outcome, "end") for outcome in ("decided", "proposed", "failed", "stopped")),
+        *(Row("do", outcome, "end") for outcome in ("called", "failed", "no_progress", "stopped")),
+    ),
+)
 
 
 PATHS: dict[str, Callable[[], Any]] = {
@@ -199,6 +214,12 @@ PATHS: dict[str, Callable[[], Any]] = {
         agent("done", verify=asking(Judgement(decision="need_more", reason=f"try {CANARY}", next_action=ONE)))
     ),
     "time that is up": lambda: settled(agent([ToolCall("look"), ONE], limits=Limits(deadline_s=0.0))),
+    "a call that never comes to the state that calls": lambda: settled(
+        agent(ONE, machine=PICKING, limits=Limits(max_turns=1, min_evidence=0))
+    ),
+    "arguments that are a list, and what its provider wants back": lambda: settled(
+        agent(Decision(calls=(call([CANARY], id="c"),), kept={"said": [CANARY]}))
+    ),
     "a state that only decides": lambda: settled(agent(ONE, limits=Limits(max_turns=1, min_evidence=0))),
 }  # fmt: skip
 
@@ -251,6 +272,20 @@ def test_each_of_these_paths_is_about_the_secret(path: str) -> None:
     assert "[redacted" in repr(run.calls)
     assert run.stop is not None
     assert run.stop.reason is not StopReason.MODEL_ERROR
+
+
+@pytest.mark.parametrize(("secret", "raises"), [(["key"], {}), ([], {"max_attempts": 2})])
+def test_no_raise_is_proposed_for_a_repair_of_arguments_of_which_only_a_seal_is_left(secret: list[str], raises: Any) -> None:
+    paid: list[Any] = []
+    repairs = {"args:range:n": lambda tool, args: (tool, {**args, "n": 1})}
+    tool = pay(lambda key, n=1: paid.append(key), secret=secret)
+    limits = Limits(max_attempts=1, min_evidence=0)
+    made, run, _ = settled(agent(call({"key": CANARY, "n": 9}), tool=tool, repairs=repairs, limits=limits, policy=Policy(redecide=False)))
+    assert run.stop is not None
+    assert run.stop.raise_to == raises
+    if raises:
+        made.resume(run, **raises)
+    assert paid == ([CANARY] if raises else [])
 
 
 def test_a_pause_shows_marks() -> None:

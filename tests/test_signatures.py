@@ -374,7 +374,7 @@ def test_parameters_that_no_call_can_name_are_refused() -> None:
 
 @pytest.mark.parametrize("fn", [5, None, "search", type, max, dict.get], ids=repr)
 def test_what_has_no_readable_signature_is_refused(fn: Any) -> None:
-    with pytest.raises(ContractError):
+    with pytest.raises(ContractError, match=f"function '{getattr(fn, '__qualname__', type(fn).__name__)}'"):
         arguments_of(fn)
 
 
@@ -398,6 +398,17 @@ class Service:
     def static(x: Color) -> int:
         """Be it."""
         return 1
+
+
+class Maker:
+    """Make one."""
+
+    def __init__(self, x: Color) -> None:
+        self.x = x
+
+
+class Heir(Maker):
+    """Make one like it."""
 
 
 async def later(x: Color) -> int:
@@ -432,6 +443,13 @@ def test_every_kind_of_callable_is_read(fn: Any, about: str) -> None:
     assert result is not None
     assert result.first_fault("1") == "shape"
     assert context_parameter(fn) is None
+
+
+@pytest.mark.parametrize(("made", "about"), [(Maker, "Make one."), (Heir, "Make one like it.")])
+def test_a_class_is_read_by_how_it_is_made_also_where_it_has_that_from_another(made: type[Maker], about: str) -> None:
+    assert arguments_of(made).spec == {"x": {"type": "str", "allowed": ["red", "blue"]}}
+    assert build_arguments(made, {"x": "red"}) == {"x": Color.RED}
+    assert description_of(made) == about
 
 
 def test_what_partial_binds_is_the_hosts_and_no_argument() -> None:
@@ -498,6 +516,19 @@ def test_google_docstrings_end_where_the_section_ends() -> None:
         "region": "where: one of two",
         "limit": "How many.",
     }
+
+
+def test_a_line_that_is_deeper_than_the_entries_belongs_to_the_one_above_it_whatever_it_looks_like() -> None:
+    def tool(limit: int, region: str) -> None:
+        """Do it.
+
+        Args:
+            limit: How many rows,
+                note: at most ten.
+            region: Where.
+        """
+
+    assert argument_descriptions(tool) == {"limit": "How many rows, note: at most ten.", "region": "Where."}
 
 
 def test_an_annotation_wins_over_the_docstring() -> None:

@@ -820,7 +820,7 @@ def test_a_guard_that_closed_two_rows_is_named_once() -> None:
 
 def test_an_opaque_guard_within_others_keeps_a_row_shut() -> None:
     never = AllOf("never", (guards.turns_left, Opaque("no", lambda run: False)))
-    broken = Opaque("broken", lambda run: 1 / 0 > 1)
+    broken = Opaque("broken", lambda run: bool(run.fields["sketches"] < 1))
     table = Table(
         name="shut",
         initial="gather",
@@ -845,6 +845,18 @@ def test_a_stop_with_nothing_closed_leaves_nothing_closed() -> None:
 @pytest.mark.parametrize("limit", [field.name for field in attrs.fields(Limits)])
 def test_a_run_without_calls_has_no_call_that_consumed_anything(limit: str) -> None:
     assert consumers(a_run(), limit) == ()
+
+
+def test_the_empty_results_of_one_intent_are_not_laid_at_the_door_of_another() -> None:
+    engine = an_engine(limits=off(max_empty_results=2), composes=False)
+    run = engine.start("x")
+    price, stock = (ToolCall("look", {"q": intent}, intent, intent) for intent in ("price", "stock"))
+    for wanted in ((price, stock), (ToolCall("look", {"q": "again"}, "again", "stock"),)):
+        engine.tell(run, calling(*wanted))
+        for call in wanted:
+            engine.tell(run, Returned(call.id, []))
+    assert run.stop is not None
+    assert [(guard.limit, guard.calls) for guard in run.stop.closed] == [("max_empty_results", ("stock", "again"))]
 
 
 def test_the_text_of_a_stop_says_it_all_in_one_line() -> None:

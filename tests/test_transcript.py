@@ -381,6 +381,13 @@ def test_a_call_of_a_given_history_without_a_result_gets_one_and_repeated_ids_fr
     assert given_ids(history) == ["a", "call-2", "call-3"]
 
 
+@pytest.mark.parametrize("named", [{}, {"tool": None}, {"tool": ""}])
+def test_a_call_of_a_given_history_that_names_no_tool_is_shown_under_one_name(named: dict[str, Any]) -> None:
+    _, result = messages = first_messages([{"role": "assistant", "calls": [{"id": "a", **named}]}])
+    assert [(call.tool, call.id) for call in messages[0].calls] == [("unknown", "a")]
+    assert (result.role, result.tool, result.call_id) == (TOOL, "unknown", "a")
+
+
 def test_a_run_gives_no_id_that_its_history_has_already() -> None:
     history = [{"role": "user", "text": "hi"}, {"role": "assistant", "calls": [{"id": "call-1", "tool": "look"}]}]
     hand = Hand(request=history, limits=off()).decides(ToolCall("look", {"q": 1}), ToolCall("look", {"q": 2}, "call-1")).plays()
@@ -393,8 +400,36 @@ def test_histories_and_messages_are_told_apart_from_other_requests() -> None:
     assert is_messages([Message(role=USER, text="hi")])
     for other in ("hi", [], [{"text": "hi"}], [1], {"role": "user"}, None, [Message(role=USER)]):
         assert not is_history(other)
-    for other in ("hi", [], [{"role": "user"}], None):
+    for other in ("hi", [], [{"role": "user"}], [Message(role=USER), {"role": "user"}], None):
         assert not is_messages(other)
+
+
+class Unread(list[Any]):
+    """A list that cannot be gone through."""
+
+    def __iter__(self) -> Any:
+        raise RuntimeError("no reading")
+
+
+def test_what_cannot_be_read_is_no_history() -> None:
+    for odd in (Unread([{"role": "user"}]), [{"role": "user"}, Unmapped()]):
+        assert is_history(odd) is False
+        assert given_ids(odd) == []
+
+
+class Unmapped(dict[str, Any]):
+    """A mapping that says of nothing whether it is in it."""
+
+    def __contains__(self, key: object) -> bool:
+        raise RuntimeError("no looking")
+
+
+def test_what_a_provider_wants_back_goes_along_with_a_history_of_the_models_messages_alone() -> None:
+    kept = {"thinking": ["signed"]}
+    mine, theirs = Message(role=Role.ASSISTANT, text="seven", kept=kept), {"role": "user", "text": "why?", "kept": kept}
+    plain = as_plain([mine])
+    assert plain == [{"role": "assistant", "text": "seven", "kept": kept}]
+    assert first_messages([*plain, theirs]) == [mine, Message(role=USER, text="why?")]
 
 
 def test_what_was_redacted_is_not_in_it() -> None:

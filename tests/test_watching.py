@@ -266,7 +266,7 @@ def test_a_task_waits_for_its_reader_between_its_steps() -> None:
     asyncio.run(main())
 
 
-@pytest.mark.parametrize("error", [ValueError("x"), asyncio.CancelledError("own")], ids=repr)
+@pytest.mark.parametrize("error", [ValueError("x"), asyncio.CancelledError("own"), SystemExit(3)], ids=repr)
 def test_what_ends_a_task_reaches_its_reader_after_its_events(error: BaseException) -> None:
     async def main() -> None:
         buffer = Buffer()

@@ -14,6 +14,7 @@ from by_hand import Hand, a_tool, off, says
 
 from fsm_agent.core.agent_table import AGENT
 from fsm_agent.core.answers import answer_of
+from fsm_agent.core.autogpt_table import AUTOGPT
 from fsm_agent.core.effects import CallTools, Compose, Decide, Judge, Wait
 from fsm_agent.core.errors import WrongEvent
 from fsm_agent.core.events import (
@@ -33,6 +34,7 @@ from fsm_agent.core.limits import Limits
 from fsm_agent.core.run import Run
 from fsm_agent.core.table import Kind, Row, State, Table
 from fsm_agent.core.tools import Retry
+from fsm_agent.core.typed_answer import typed_answer
 from fsm_agent.core.values import Decision, Judgement, Policy, Status, StopReason, ToolCall, Usage
 from fsm_agent.core.work import WORK
 
@@ -423,6 +425,13 @@ def test_a_next_action_runs_with_what_is_decided_next_where_deciding_is_a_state_
     hand.judges("need_more", next_action=ToolCall("look", {"q": 1})).asks("look")
     assert hand.batch == ["verify-1", hand.calls[1].id]
     assert hand.plays().words == ["ok", "ok"]
+
+
+def test_a_plan_is_not_measured_as_the_typed_answer() -> None:
+    hand = Hand(table=AUTOGPT, limits=off(max_turns=9), answer=typed_answer(int)).decides(text="look first, then count")
+    assert (hand.run.state, hand.run.plan, hand.run.draft) == ("fetch", "look first, then count", None)
+    hand.decides(text="seven")
+    assert hand.run.invalid_decisions == 1
 
 
 def test_a_kind_of_work_of_ones_own_asks_by_its_own_effect() -> None:

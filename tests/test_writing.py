@@ -269,6 +269,13 @@ def test_a_reply_that_calls_tools_where_a_text_was_asked_for_is_refused_and_aske
     assert isinstance(hand.effect, Judge)
 
 
+@pytest.mark.parametrize("calls", ["look", 5, {"tool": "look"}], ids=repr)
+def test_what_are_no_calls_at_all_is_a_fault_there_too_and_a_text_asked_for_again(calls: Any) -> None:
+    hand = writing(limits=off(max_turns=4)).tell(Decided(Decision(calls=calls)))
+    assert isinstance(hand.effect, Compose)
+    assert (hand.run.note, hand.run.turns, len(hand.run.calls)) == ("the calls of the decision are no calls", 2, 1)
+
+
 def test_such_replies_are_bounded_by_the_turns_and_without_those_by_the_policy() -> None:
     hand = writing(limits=off(max_turns=3))
     hand.tell(ASKS).tell(ASKS)
@@ -294,6 +301,14 @@ def test_the_text_beside_such_calls_is_the_draft() -> None:
         assert isinstance(hand.effect, Judge)
         assert hand.run.draft == Decision(text="five")
         assert not hand.run.calls[-1].ok
+
+
+def test_a_question_beside_a_call_that_names_no_tool_is_what_was_written() -> None:
+    hand = writing().tell(Decided(Decision(calls=(ToolCall(""),), question="Which five?")))
+    answer = answer_of(hand.run)
+    assert answer is not None
+    assert (answer.stop_reason, answer.next_questions) == (StopReason.QUESTION, ("Which five?",))
+    assert hand.run.calls[-1].error == "skipped:final"
 
 
 def test_a_cut_off_reply_with_calls_ends_the_run_and_its_text_is_kept() -> None:

@@ -208,7 +208,7 @@ def _layers(fn: Any) -> Iterator[Any]:
         elif hasattr(fn, "__wrapped__"):
             fn = fn.__wrapped__
         elif isinstance(fn, type):
-            fn = vars(fn).get("__init__")
+            fn = inspect.getattr_static(fn, "__init__")
         elif callable(fn) and not inspect.isroutine(fn):
             fn = type(fn).__call__
         else:

@@ -90,7 +90,7 @@ def _consumes(run: Run, call: Call, limit: str) -> bool:
         worst = [intent for intent, count in run.empties.items() if count == run.empty_results]
         return call.result_class is ResultClass.EMPTY and (call.intent or call.tool) in worst
     if limit == "max_same_observation":
-        return bool(call.observation) and run.observations.get(call.observation) == run.same_observation
+        return run.observations.get(call.observation) == run.same_observation
     if limit == "max_attempts":
         return call.repair is not None
     return limit in ("max_stale_turns", "deadline_s") and call.turn > run.turns - max(run.stale_turns, 1)

@@ -125,20 +125,20 @@ class Answer:
         return Compose(run)
 
     def tell(self, setup: Setup, run: Run, event: Event) -> str | None:
+        assert run.stop is not None
         if isinstance(event, Composed):
             _take(run, event)
-            self._keep(setup, run, event)
+            self._keep(setup, run, event, run.stop.reason)
         elif isinstance(event, ComposeFailed):
             _note(run, event)
         else:
             raise _unexpected(run, event)
-        assert run.stop is not None
         finish(run, run.stop.reason)
         return None
 
-    def _keep(self, setup: Setup, run: Run, event: Composed) -> None:
+    def _keep(self, setup: Setup, run: Run, event: Composed, reason: StopReason) -> None:
         """Keep the text; as the answer of a run that nothing stopped only a whole one, of the form that was asked for."""
-        if run.stop is None or run.stop.reason not in OF_ITSELF:
+        if reason not in OF_ITSELF:
             take_text(run, event.text)
         elif event.finish not in FINISHES:
             read, fault = (None, "") if setup.answer is None else setup.answer.read(event.text)
