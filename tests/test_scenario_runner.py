@@ -679,9 +679,17 @@ def test_ids_hold_their_template_or_are_made_fresh() -> None:
 def test_names_of_exceptions() -> None:
     assert type(exception_named("ValueError", "m")) is ValueError
     assert type(exception_named("lib.Odd", "m")).__name__ == "Odd"
+    assert type(exception_named("Odd.")).__name__ == "Odd."
     assert type(exception_named("Odd")) is type(exception_named("Odd"))
     assert {"KeyError", "LookupError", "builtins.KeyError"} <= set(names_of(KeyError()))
     assert "asyncio.CancelledError" in names_of(exception_named("CancelledError"))
+
+
+@both
+@pytest.mark.parametrize("first", [True, False])
+def test_of_two_entries_for_one_call_the_first_counts(mode: str, first: bool) -> None:
+    people = [{"call": "a", "approve": first}, {"call": "a", "approve": not first}]
+    holds(mode, **{**ONE_CALL, "tools": {"s": tool(approval=True)}}, person=people, expect={"tool_runs": {"s": int(first)}})
 
 
 @both
