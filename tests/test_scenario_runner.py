@@ -601,6 +601,7 @@ def test_a_run_that_waits_for_itself_is_told_and_does_not_hang(monkeypatch: pyte
     for mode in ("sync", "async"):
         verdict = play(mode, tools={"s": tool(exclusive=True)}, model=[asks("a"), DONE], ops=ops)
         assert any("waits for another one" in fault for fault in verdict.faults)
+        assert not any("broke off" in fault for fault in verdict.faults)
 
 
 def test_a_library_that_ends_without_a_text_is_a_fault_that_no_key_has_to_name(monkeypatch: pytest.MonkeyPatch) -> None:
