@@ -266,6 +266,28 @@ def test_a_model_may_write_json_decisions(mode: str) -> None:
 
 
 @both
+@pytest.mark.parametrize(
+    "turn",
+    [
+        {"raw": {"type": "tool", "toolName": "s", "args": {"q": "x"}}},
+        {"raw": "nonsense"},
+        {"raise": "server_error"},
+        {"raise": "TimeoutError", "retry_after_s": 1},
+    ],
+    ids=["a decision", "no decision", "a failure", "a failure that says when"],
+)
+def test_what_a_turn_costs_is_counted_whatever_became_of_it(mode: str, turn: dict[str, Any]) -> None:
+    turns = [{**turn, "usage": {"input_tokens": 5, "output_tokens": 2}}, {**DONE, "usage": {"input_tokens": 1, "output_tokens": 1}}]
+    expect = {"status": "ok", "usage": {"tokens": 9, "input_tokens": 6, "output_tokens": 3}}
+    holds(mode, tools={"s": tool()}, model=turns, expect=expect)
+
+
+@both
+def test_a_body_without_steps_returns_nothing(mode: str) -> None:
+    holds(mode, **{**ONE_CALL, "tools": {"s": tool(does=[])}}, expect={"results": [{"call": "a", "ok": True, "value": None}]})
+
+
+@both
 def test_a_model_may_raise(mode: str) -> None:
     holds(mode, model=[{"raise": "ValueError", "message": "no"}], expect={"stop_reason": "model_error", "raises": None})
     holds(mode, model=[{"raise": "rate_limited", "retry_after_s": 4}, DONE], expect={"status": "ok", "waited_s": 4, "model_turns": 2})
