@@ -478,6 +478,12 @@ def test_a_crash_leaves_what_was_saved(mode: str) -> None:
 
 
 @both
+def test_who_drove_before_a_crash_never_goes_on(mode: str) -> None:
+    ops = [{"run": {"until": {"started": "a"}}}, {"crash": {}}, {"advance_s": 99}]
+    holds(mode, **{**ONE_CALL, "tools": {"s": tool(timeout_s=1)}}, ops=ops, expect={"model_turns": 1, "tool_runs": {"s": 1}})
+
+
+@both
 def test_a_reader_who_leaves_cancels_the_run(mode: str) -> None:
     holds(mode, **ONE_CALL, ops=[{"run": {"take_events": 3}}], expect={"stop_reason": "cancelled", "tool_runs": {"s": 0}})
     holds(mode, **ONE_CALL, ops=[{"run": {"take_events": 500, "save": "each-step"}}], expect={"status": "ok", "tool_runs": {"s": 1}})
