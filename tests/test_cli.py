@@ -925,26 +925,45 @@ def test_an_error_of_our_own_is_one_line(call: Any, monkeypatch: pytest.MonkeyPa
 # ---- without click and rich
 
 
-@pytest.mark.parametrize(("missing", "named"), [(["click", "rich"], "click"), (["rich"], "rich")])
-def test_a_missing_package_is_named_with_its_extra(tmp_path: Path, missing: list[str], named: str) -> None:
-    """In an interpreter whose site has what the core needs, and of the rest what is not missing."""
-    present = [name for name in ("attr", "attrs", "transitions", "six", "click") if name not in missing]
-    for found in (Path(str(importlib.import_module(name).__file__)) for name in present):
-        place = found.parent if found.name == "__init__.py" else found
-        (tmp_path / place.name).symlink_to(place)
-    (tmp_path / "fsm_agent").symlink_to(ROOT / "fsm_agent")
-
-    done = subprocess.run(
+def bare(place: Path, *present: str) -> subprocess.CompletedProcess[str]:
+    """The command in an interpreter whose site has what the core needs, and of the rest what is present."""
+    for found in (Path(str(importlib.import_module(name).__file__)) for name in ("attr", "attrs", "transitions", "six", *present)):
+        linked = found.parent if found.name == "__init__.py" else found
+        (place / linked.name).symlink_to(linked)
+    (place / "fsm_agent").symlink_to(ROOT / "fsm_agent")
+    return subprocess.run(
         [sys.executable, "-S", "-m", "fsm_agent", "handle", "--samples"],
-        env={"PYTHONPATH": str(tmp_path)},
-        cwd=tmp_path,
+        env={"PYTHONPATH": str(place)},
+        cwd=place,
         capture_output=True,
         text=True,
         check=False,
     )
 
+
+@pytest.mark.parametrize(("present", "named"), [([], "click"), (["click"], "rich")])
+def test_a_missing_package_is_named_with_its_extra(tmp_path: Path, present: list[str], named: str) -> None:
+    done = bare(tmp_path, *present)
+
     assert done.stderr == f"fsm-agent: the command line needs the package '{named}': pip install \"fsm-agent[cli]\"\n"
     assert (done.returncode, done.stdout) == (2, "")
+
+
+def test_a_package_that_those_of_the_extra_need_is_named_the_same_way(tmp_path: Path) -> None:
+    (tmp_path / "click.py").write_text("import what_click_needs.inside")
+    done = bare(tmp_path)
+
+    assert done.stderr == "fsm-agent: the command line needs the package 'what_click_needs': pip install \"fsm-agent[cli]\"\n"
+    assert (done.returncode, done.stdout) == (2, "")
+
+
+def test_ctrl_c_before_a_command_begins_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    class Stopped(list[str]):
+        def __iter__(self) -> Any:
+            raise KeyboardInterrupt
+
+    assert main(Stopped()) == 130
+    assert capsys.readouterr() == ("", "fsm-agent: stopped by Ctrl-C\n")
 
 
 def test_a_value_that_dumps_writes_can_be_read_back_from_an_answer(call: Any) -> None:
