@@ -647,6 +647,12 @@ class WithTable:
     limits = Limits.off()
 
 
+class Endless(WithTable):
+    """A machine that its own limits do not bound."""
+
+    table = AGENT
+
+
 BROKEN = {
     "twice": (Table(name="t", initial="a", states=[_A, _A, _B], rows=_OUT), 0, "has the state 'a' twice"),
     "nowhere": (Table(name="t", initial="x", states=[_A, _B], rows=_OUT), 1, "starts in 'x'"),
@@ -713,6 +719,9 @@ def test_a_machine_of_the_user_s_own_is_found_beside_them(tmp_path: Path) -> Non
 
 def test_a_machine_with_limits_of_its_own_is_checked_under_them(call: Any) -> None:
     assert call("check", "--machine", f"{__name__}:WithTable").code == 0
+    done = call("check", "--machine", f"{__name__}:Endless")
+    assert done.code == 1
+    assert "no limit in force bounds the cycle gather -> gather" in " ".join(done.out.split())
 
 
 def test_a_module_that_breaks_while_it_is_imported_is_one_line(
