@@ -25,7 +25,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fsm_agent.__main__
-from fsm_agent import __version__, adapter, diagrams
+from fsm_agent import Agent, __version__, adapter, diagrams
 from fsm_agent.cli import app, main
 from fsm_agent.cli.lines import Line, read_lines
 from fsm_agent.cli.machines import breaker_table
@@ -722,6 +722,17 @@ def test_a_machine_with_limits_of_its_own_is_checked_under_them(call: Any) -> No
     done = call("check", "--machine", f"{__name__}:Endless")
     assert done.code == 1
     assert "no limit in force bounds the cycle gather -> gather" in " ".join(done.out.split())
+
+
+TWO_TURNS = Agent([], lambda ask: "done", limits=Limits(max_turns=2))
+ITS_ENGINE = TWO_TURNS.engine
+
+
+@pytest.mark.parametrize(("name", "turns"), [("TWO_TURNS", 2), ("ITS_ENGINE", 2), ("AGENT", 10)])
+def test_the_worst_case_of_an_agent_or_its_engine_is_that_under_its_own_limits(call: Any, name: str, turns: int) -> None:
+    done = call("bound", "--machine", f"{__name__}:{name}", "--json")
+
+    assert (done.code, json.loads(done.out)["model_turns"]) == (0, turns)
 
 
 def test_a_module_that_breaks_while_it_is_imported_is_one_line(
