@@ -482,6 +482,14 @@ def test_a_table_has_a_row_for_each_line_in_eighty_columns(call: Any, options: l
     assert " ".join(lines[0].split()) == names
 
 
+@pytest.mark.usefixtures("eighty_columns")
+def test_a_row_says_which_order_it_is_of(call: Any, orders: Any) -> None:
+    given = b'{"sku": "A-1001", "region": "mars", "limit": 9}\n{}\n5\n{'
+    rows = call("handle", orders(given), "--table", "-q").out.splitlines()
+
+    assert [re.split(r"\s{2,}", row.strip())[1] for row in rows if row.strip()[:1].isdigit()] == ["A-1001 mars 9", "{}", "5", "(no JSON)"]
+
+
 def test_the_summary_counts_what_the_answers_say(call: Any) -> None:
     done = call("handle", "--samples")
 
