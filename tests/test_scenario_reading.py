@@ -174,6 +174,11 @@ def test_a_typing_error_gets_the_word_that_was_meant() -> None:
         ({"person": [{"call": "a"}]}, "person/0: one of approve and edit is missing"),
         ({"ops": [{"person": {"call": "a", "reason": "no"}}]}, "ops/0/person: one of approve and edit is missing"),
         ({"person": [{"call": "a", "approve": False, "edit": {}}]}, "person/0: a call that is not approved has no edit"),
+        (
+            {"ops": [{"run": {}}, {"person": {"call": "a", "approve": False, "edit": {}}}]},
+            "ops/1/person: a call that is not approved has no edit",
+        ),
+        ({"tools": {"s": {"does": [{"return": {"$set": ["${turn}"]}}]}}}, "tools/s/does: the template '${turn}' is none of a body"),
         ({"model": [{"final": "x", "retry_after_s": 1}]}, "model/0: the key 'retry_after_s' says nothing without 'raise'"),
         ({"model": [{"final": {"txt": "x"}}]}, "model/0/final: unknown key 'txt'; did you mean 'text'?"),
         ({"ops": [{"run": {"until": {"begun": "a"}}}]}, "ops/0/run/until: unknown key 'begun'; known are started"),
