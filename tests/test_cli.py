@@ -25,7 +25,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fsm_agent.__main__
-from fsm_agent import __version__, adapter, diagrams
+from fsm_agent import Agent, __version__, adapter, diagrams
 from fsm_agent.cli import app, main
 from fsm_agent.cli.lines import Line, read_lines
 from fsm_agent.cli.machines import breaker_table
@@ -482,6 +482,14 @@ def test_a_table_has_a_row_for_each_line_in_eighty_columns(call: Any, options: l
     assert " ".join(lines[0].split()) == names
 
 
+@pytest.mark.usefixtures("eighty_columns")
+def test_a_row_says_which_order_it_is_of(call: Any, orders: Any) -> None:
+    given = b'{"sku": "A-1001", "region": "mars", "limit": 9}\n{}\n5\n{'
+    rows = call("handle", orders(given), "--table", "-q").out.splitlines()
+
+    assert [re.split(r"\s{2,}", row.strip())[1] for row in rows if row.strip()[:1].isdigit()] == ["A-1001 mars 9", "{}", "5", "(no JSON)"]
+
+
 def test_the_summary_counts_what_the_answers_say(call: Any) -> None:
     done = call("handle", "--samples")
 
@@ -647,6 +655,12 @@ class WithTable:
     limits = Limits.off()
 
 
+class Endless(WithTable):
+    """A machine that its own limits do not bound."""
+
+    table = AGENT
+
+
 BROKEN = {
     "twice": (Table(name="t", initial="a", states=[_A, _A, _B], rows=_OUT), 0, "has the state 'a' twice"),
     "nowhere": (Table(name="t", initial="x", states=[_A, _B], rows=_OUT), 1, "starts in 'x'"),
@@ -713,6 +727,20 @@ def test_a_machine_of_the_user_s_own_is_found_beside_them(tmp_path: Path) -> Non
 
 def test_a_machine_with_limits_of_its_own_is_checked_under_them(call: Any) -> None:
     assert call("check", "--machine", f"{__name__}:WithTable").code == 0
+    done = call("check", "--machine", f"{__name__}:Endless")
+    assert done.code == 1
+    assert "no limit in force bounds the cycle gather -> gather" in " ".join(done.out.split())
+
+
+TWO_TURNS = Agent([], lambda ask: "done", limits=Limits(max_turns=2))
+ITS_ENGINE = TWO_TURNS.engine
+
+
+@pytest.mark.parametrize(("name", "turns"), [("TWO_TURNS", 2), ("ITS_ENGINE", 2), ("AGENT", 10)])
+def test_the_worst_case_of_an_agent_or_its_engine_is_that_under_its_own_limits(call: Any, name: str, turns: int) -> None:
+    done = call("bound", "--machine", f"{__name__}:{name}", "--json")
+
+    assert (done.code, json.loads(done.out)["model_turns"]) == (0, turns)
 
 
 def test_a_module_that_breaks_while_it_is_imported_is_one_line(
@@ -925,26 +953,45 @@ def test_an_error_of_our_own_is_one_line(call: Any, monkeypatch: pytest.MonkeyPa
 # ---- without click and rich
 
 
-@pytest.mark.parametrize(("missing", "named"), [(["click", "rich"], "click"), (["rich"], "rich")])
-def test_a_missing_package_is_named_with_its_extra(tmp_path: Path, missing: list[str], named: str) -> None:
-    """In an interpreter whose site has what the core needs, and of the rest what is not missing."""
-    present = [name for name in ("attr", "attrs", "transitions", "six", "click") if name not in missing]
-    for found in (Path(str(importlib.import_module(name).__file__)) for name in present):
-        place = found.parent if found.name == "__init__.py" else found
-        (tmp_path / place.name).symlink_to(place)
-    (tmp_path / "fsm_agent").symlink_to(ROOT / "fsm_agent")
-
-    done = subprocess.run(
+def bare(place: Path, *present: str) -> subprocess.CompletedProcess[str]:
+    """The command in an interpreter whose site has what the core needs, and of the rest what is present."""
+    for found in (Path(str(importlib.import_module(name).__file__)) for name in ("attr", "attrs", "transitions", "six", *present)):
+        linked = found.parent if found.name == "__init__.py" else found
+        (place / linked.name).symlink_to(linked)
+    (place / "fsm_agent").symlink_to(ROOT / "fsm_agent")
+    return subprocess.run(
         [sys.executable, "-S", "-m", "fsm_agent", "handle", "--samples"],
-        env={"PYTHONPATH": str(tmp_path)},
-        cwd=tmp_path,
+        env={"PYTHONPATH": str(place)},
+        cwd=place,
         capture_output=True,
         text=True,
         check=False,
     )
 
+
+@pytest.mark.parametrize(("present", "named"), [([], "click"), (["click"], "rich")])
+def test_a_missing_package_is_named_with_its_extra(tmp_path: Path, present: list[str], named: str) -> None:
+    done = bare(tmp_path, *present)
+
     assert done.stderr == f"fsm-agent: the command line needs the package '{named}': pip install \"fsm-agent[cli]\"\n"
     assert (done.returncode, done.stdout) == (2, "")
+
+
+def test_a_package_that_those_of_the_extra_need_is_named_the_same_way(tmp_path: Path) -> None:
+    (tmp_path / "click.py").write_text("import what_click_needs.inside")
+    done = bare(tmp_path)
+
+    assert done.stderr == "fsm-agent: the command line needs the package 'what_click_needs': pip install \"fsm-agent[cli]\"\n"
+    assert (done.returncode, done.stdout) == (2, "")
+
+
+def test_ctrl_c_before_a_command_begins_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    class Stopped(list[str]):
+        def __iter__(self) -> Any:
+            raise KeyboardInterrupt
+
+    assert main(Stopped()) == 130
+    assert capsys.readouterr() == ("", "fsm-agent: stopped by Ctrl-C\n")
 
 
 def test_a_value_that_dumps_writes_can_be_read_back_from_an_answer(call: Any) -> None:

@@ -230,3 +230,9 @@ def test_what_is_unbounded_is_said_to_be_and_the_exit_code_tells(ask: Ask) -> No
     assert code == 1
     assert [line.split() for line in out.splitlines() if "unbounded" in line] == [["wait_s", "unbounded"], ["seconds", "unbounded"]]
     assert ask("bound", "--machine", "nowhere")[0] == 2
+
+
+def test_limits_under_which_no_agent_would_be_built_have_no_worst_case(ask: Ask) -> None:
+    code, out, err = ask("bound", "--limit", "max_steps=none", "--limit", "max_turns=none", "--limit", "deadline_s=none")
+    assert (code, out) == (2, "")
+    assert "no limit in force bounds the cycle gather -> gather; set one of max_steps, max_turns" in err

@@ -127,6 +127,7 @@ def test_what_json_cannot_hold_is_told_in_words(tmp_path: Path, capsys: pytest.C
         assert run(["scenario", str(tmp_path), *how]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert all(json.loads(line)["holds"] for line in lines[2:])
+    assert all(line.isascii() for line in lines[2:])
     assert len(lines) == 4
 
 

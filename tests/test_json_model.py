@@ -195,3 +195,14 @@ def test_an_answer_that_was_not_taken_is_shown_as_the_decision_that_it_was() -> 
     history = [Message(role=Role.USER, text="2+2?"), Message(role=Role.ASSISTANT, text="3"), Message(role=Role.USER, text="No.")]
     sent = asked(attrs.evolve(ASKED, messages=history)).messages
     assert [message.text for message in sent] == ["2+2?", '{"type": "final", "finalAnswer": "3"}', "No."]
+
+
+def test_a_model_that_has_to_be_asked_in_the_event_loop_is_when_it_is_wrapped() -> None:
+    class Inside(Says):
+        in_loop = True
+
+        def _later(self) -> Any:
+            return asyncio.get_running_loop().create_task(asyncio.sleep(0, self._now()))
+
+    wrapped = JsonDecisions(Inside(Decision(text='{"type": "final", "finalAnswer": "4"}', finish="stop"), later=True))
+    assert asyncio.run(Agent([], wrapped).arun("go")).text == "4"

@@ -10,6 +10,7 @@ from typing import Any
 import anthropic
 import openai
 import pytest
+from anthropic.types import Container
 from model_server import Breaks, ModelServer
 from model_server import server as server
 from model_speech import Said
@@ -22,7 +23,7 @@ from fsm_agent.core.values import ToolCall
 from fsm_agent.host.model import ModelFailed, ModelRequest
 from fsm_agent.models.anthropic_messages import AnthropicMessages
 from fsm_agent.models.json_model import JsonDecisions
-from fsm_agent.models.kept import Kind, Part, grown, kept_of, placed, text_of
+from fsm_agent.models.kept import Kind, Part, api_form, grown, kept_of, placed, text_of
 from fsm_agent.models.openai_chat import OpenAIChat
 from fsm_agent.models.openai_responses import OpenAIResponses
 from fsm_agent.models.wire_history import Answered, Group
@@ -296,6 +297,11 @@ def test_a_streamed_mapping_grows_by_its_pieces() -> None:
     assert grown({"a": {"b": 1}, "c": "x"}, {"a": {"d": 2}, "c": "y"}) == {"a": {"b": 1, "d": 2}, "c": "y"}
     assert grown({"c": "x"}, {"c": "y"}, ("c",)) == {"c": "xy"}
     assert grown({"l": [1]}, {"l": [1, {"text": "x"}]}) == {"l": [1, 1, {"text": "x"}]}
+
+
+def test_an_object_of_an_sdk_is_kept_as_the_json_that_it_came_as() -> None:
+    came = {"id": "box", "expires_at": "2026-11-30T12:00:00Z"}
+    assert api_form(Container.model_validate(came)) == came
 
 
 def test_a_model_of_json_decisions_gets_its_own_back(server: ModelServer, clients: list[Any]) -> None:

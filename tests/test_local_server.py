@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,8 @@ from fsm_agent.core.errors import BuildError, MissingExtra
 from fsm_agent.host.model import FailureKind, ModelFailed
 from fsm_agent.models import local_server
 from fsm_agent.models.local_server import LocalServer, give_back, shared_server, weights_path
+
+LONG = 20.0
 
 
 def test_the_same_file_and_size_share_a_server_until_the_last_gives_it_back() -> None:
@@ -33,6 +36,15 @@ def test_a_busy_model_is_waited_for_no_longer_than_there_is_time() -> None:
         server.generate({}, lambda chunk: False, 0.01)
 
     assert failed.value.kind is FailureKind.TIMEOUT
+
+
+def test_a_busy_model_is_not_unloaded_and_holds_nobody_up_for_longer_than_was_asked() -> None:
+    server = LocalServer(("a.gguf", 1))
+    asks = threading.Thread(target=server.unload, args=(0.01,), daemon=True)
+    with server._turn:
+        asks.start()
+        asks.join(LONG)
+        assert not asks.is_alive()
 
 
 def test_a_file_that_is_no_model_says_so_each_time(tmp_path: Path) -> None:

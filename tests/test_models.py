@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import importlib.util
+import threading
 from typing import Any
 
 import anthropic
@@ -63,6 +65,28 @@ def test_an_async_agent_does_the_same(kind: Any, server: ModelServer) -> None:
 
     answer = asyncio.run(run())
     assert (answer.status, answer.text) == ("ok", "It is 5.")
+
+
+@each_kind
+def test_an_async_client_is_asked_in_the_event_loops_own_thread(kind: Any, server: ModelServer) -> None:
+    server.say(Said(calls=CALLS), Said(text="It is 5."))
+    _, client = model(kind, server, later=True)
+    owner = {OpenAIChat: lambda: client.chat.completions, OpenAIResponses: lambda: client.responses}.get(kind, lambda: client.messages)()
+    asked, create = [], owner.create
+
+    @functools.wraps(create)
+    def noted(**body: Any) -> Any:
+        asked.append(threading.get_ident())
+        return create(**body)
+
+    owner.create = noted
+
+    async def run() -> Any:
+        async with client:
+            return await Agent([add], kind(client, "m")).arun("2+3?")
+
+    assert asyncio.run(run()).text == "It is 5."
+    assert asked == [threading.get_ident()] * 2
 
 
 @each_kind

@@ -103,8 +103,8 @@ CASES: dict[str, tuple[list[Any], list[Any]]] = {
         ],
     ),
     "errors": (
-        [["raised:Boom"], ["raised:Boom", "raised:Boom"], 2, {"max": 2}, [["x", "raised:Boom"]]],
-        [[], ["raised:X"], 3, {"max": 0}, ["raised:Boom", "raised:Boom", "raised:Boom"]],
+        [["raised:Boom"], ["raised:Boom", "raised:Boom"], 2, {"max": 2}, [["x", "raised:Boom"]], [{"min": 2}]],
+        [[], ["raised:X"], 3, {"max": 0}, [{"min": 3}], ["raised:Boom", "raised:Boom", "raised:Boom"]],
     ),
     "path": (
         [["normalize", "gather", "verify", "final"], ["...", "verify|repair", "..."], ["normalize", "..."]],

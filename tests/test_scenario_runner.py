@@ -266,6 +266,28 @@ def test_a_model_may_write_json_decisions(mode: str) -> None:
 
 
 @both
+@pytest.mark.parametrize(
+    "turn",
+    [
+        {"raw": {"type": "tool", "toolName": "s", "args": {"q": "x"}}},
+        {"raw": "nonsense"},
+        {"raise": "server_error"},
+        {"raise": "TimeoutError", "retry_after_s": 1},
+    ],
+    ids=["a decision", "no decision", "a failure", "a failure that says when"],
+)
+def test_what_a_turn_costs_is_counted_whatever_became_of_it(mode: str, turn: dict[str, Any]) -> None:
+    turns = [{**turn, "usage": {"input_tokens": 5, "output_tokens": 2}}, {**DONE, "usage": {"input_tokens": 1, "output_tokens": 1}}]
+    expect = {"status": "ok", "usage": {"tokens": 9, "input_tokens": 6, "output_tokens": 3}}
+    holds(mode, tools={"s": tool()}, model=turns, expect=expect)
+
+
+@both
+def test_a_body_without_steps_returns_nothing(mode: str) -> None:
+    holds(mode, **{**ONE_CALL, "tools": {"s": tool(does=[])}}, expect={"results": [{"call": "a", "ok": True, "value": None}]})
+
+
+@both
 def test_a_model_may_raise(mode: str) -> None:
     holds(mode, model=[{"raise": "ValueError", "message": "no"}], expect={"stop_reason": "model_error", "raises": None})
     holds(mode, model=[{"raise": "rate_limited", "retry_after_s": 4}, DONE], expect={"status": "ok", "waited_s": 4, "model_turns": 2})
@@ -456,6 +478,12 @@ def test_a_crash_leaves_what_was_saved(mode: str) -> None:
 
 
 @both
+def test_who_drove_before_a_crash_never_goes_on(mode: str) -> None:
+    ops = [{"run": {"until": {"started": "a"}}}, {"crash": {}}, {"advance_s": 99}]
+    holds(mode, **{**ONE_CALL, "tools": {"s": tool(timeout_s=1)}}, ops=ops, expect={"model_turns": 1, "tool_runs": {"s": 1}})
+
+
+@both
 def test_a_reader_who_leaves_cancels_the_run(mode: str) -> None:
     holds(mode, **ONE_CALL, ops=[{"run": {"take_events": 3}}], expect={"stop_reason": "cancelled", "tool_runs": {"s": 0}})
     holds(mode, **ONE_CALL, ops=[{"run": {"take_events": 500, "save": "each-step"}}], expect={"status": "ok", "tool_runs": {"s": 1}})
@@ -601,6 +629,7 @@ def test_a_run_that_waits_for_itself_is_told_and_does_not_hang(monkeypatch: pyte
     for mode in ("sync", "async"):
         verdict = play(mode, tools={"s": tool(exclusive=True)}, model=[asks("a"), DONE], ops=ops)
         assert any("waits for another one" in fault for fault in verdict.faults)
+        assert not any("broke off" in fault for fault in verdict.faults)
 
 
 def test_a_library_that_ends_without_a_text_is_a_fault_that_no_key_has_to_name(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -679,9 +708,17 @@ def test_ids_hold_their_template_or_are_made_fresh() -> None:
 def test_names_of_exceptions() -> None:
     assert type(exception_named("ValueError", "m")) is ValueError
     assert type(exception_named("lib.Odd", "m")).__name__ == "Odd"
+    assert type(exception_named("Odd.")).__name__ == "Odd."
     assert type(exception_named("Odd")) is type(exception_named("Odd"))
     assert {"KeyError", "LookupError", "builtins.KeyError"} <= set(names_of(KeyError()))
     assert "asyncio.CancelledError" in names_of(exception_named("CancelledError"))
+
+
+@both
+@pytest.mark.parametrize("first", [True, False])
+def test_of_two_entries_for_one_call_the_first_counts(mode: str, first: bool) -> None:
+    people = [{"call": "a", "approve": first}, {"call": "a", "approve": not first}]
+    holds(mode, **{**ONE_CALL, "tools": {"s": tool(approval=True)}}, person=people, expect={"tool_runs": {"s": int(first)}})
 
 
 @both

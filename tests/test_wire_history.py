@@ -132,6 +132,22 @@ def test_what_was_turned_once_is_not_turned_again() -> None:
         assert len(turned) == 2
 
 
+def test_what_goes_on_after_an_earlier_point_was_asked_from_again_is_not_turned_again() -> None:
+    turned: list[str] = []
+
+    def count(made: list[Any], group: Group) -> None:
+        turned.append(group.text)
+        made.append(group)
+
+    history, said = WireHistory(count), [Message(role=USER, text=str(n)) for n in range(9)]
+    history.of(said[:8])
+    history.of(said[:3])
+    turned.clear()
+
+    assert [group.text for group in history.of(said)] == [str(n) for n in range(9)]
+    assert turned == ["7", "8"]
+
+
 def test_only_a_few_histories_are_kept() -> None:
     history = WireHistory(keep)
     for n in range(50):

@@ -7,8 +7,6 @@ from collections.abc import Sequence
 
 from fsm_agent.core.errors import MissingExtra
 
-_PACKAGES = ("click", "rich")
-
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command (default: that of this process) and return its exit code; never raises, never prints a traceback.
@@ -21,9 +19,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
         return run(arguments)
     except ModuleNotFoundError as error:
+        # Theirs as well as those that they need themselves: the extra brings them all.
         package = (error.name or "").partition(".")[0]
-        if package not in _PACKAGES:
-            raise
         print(f"fsm-agent: {MissingExtra(package, 'cli', 'the command line')}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:

@@ -9,7 +9,7 @@ from fsm_agent.cli.words import shown
 from fsm_agent.core.plain import dumps, short
 from fsm_agent.core.run import Call, Run
 from fsm_agent.core.storable import storable
-from fsm_agent.core.stream_events import Gap, StreamEvent, TextDelta
+from fsm_agent.core.stream_events import StreamEvent
 from fsm_agent.core.trace import TraceEvent
 
 _WIDTH = 100
@@ -24,7 +24,7 @@ class Live:
 
     def show(self, event: StreamEvent) -> None:
         """Show one event, where it says something to a reader."""
-        if self._quiet or isinstance(event, TextDelta | Gap) or not isinstance(event, TraceEvent):
+        if self._quiet or not isinstance(event, TraceEvent):
             return
         line = self._line(event)
         if line:

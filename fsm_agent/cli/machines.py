@@ -77,8 +77,10 @@ def _imported(name: str) -> Machine:
 
     found = attribute_named(name)
     with reading(repr(name)):
-        limits = getattr(getattr(found, "setup", found), "limits", None)
+        engine = getattr(found, "engine", None)
+        own = (getattr(one, "limits", None) for one in (found, getattr(found, "setup", None), getattr(engine, "setup", None)))
+        limits = next((one for one in own if isinstance(one, Limits)), Limits())
         try:
-            return Machine(table_of(found), limits if isinstance(limits, Limits) else Limits())
+            return Machine(table_of(found), limits)
         except BuildError:
             raise BuildError(f"{name!r} is a {type(found).__name__:.60}, which has no table of states and rows") from None

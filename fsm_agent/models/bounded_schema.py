@@ -96,7 +96,7 @@ class _Bounding:
         found: Any = self.root
         for step in str(ref).removeprefix("#").strip("/").split("/") if ref != "#" else ():
             found = found.get(step) if isinstance(found, Mapping) else None
-        return found if found is not None else {}
+        return found
 
 
 def _integer(schema: Mapping[str, Any]) -> dict[str, Any]:

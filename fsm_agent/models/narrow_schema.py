@@ -26,7 +26,7 @@ def narrow_schema(schema: Mapping[str, Any]) -> dict[str, Any] | None:
     """
     try:
         return _narrow(wire_value(dict(schema)))
-    except (_TooWide, RecursionError):
+    except _TooWide:
         return None
 
 

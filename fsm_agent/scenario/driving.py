@@ -69,7 +69,7 @@ class Driving:
         """End a drive as if its process were gone; the body that it held never comes back."""
         drive, hold = track.drive, track.hold
         track.drive = track.hold = None
-        if drive is not None and not drive.done.on:
+        if drive is not None:
             await self.stage.end(drive, hold.place if hold is not None else None)
 
     def _hold(self, keys: Mapping[str, Any]) -> Hold | None:

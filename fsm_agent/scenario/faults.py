@@ -8,6 +8,7 @@ from typing import Any
 from fsm_agent.core.short_text import short
 
 _VERBS = "run resume person client message save load advance_s cancel crash together"
+_KEYS = ("required", "additionalProperties")
 
 
 def fault_of(error: Any) -> str:
@@ -19,26 +20,43 @@ def fault_of(error: Any) -> str:
 
 def _deepest(error: Any) -> Any:
     """Of alternatives follow the one whose type fits, and in it the fault that lies deepest."""
-    while error.context:
-        branches: dict[Any, list[Any]] = {}
-        for one in error.context:
-            branches.setdefault(one.schema_path[0], []).append(one)
-        here = error.absolute_path
-        fitting = [
-            faults
-            for faults in branches.values()
-            if not any(one.absolute_path == here and _is_other(one) for one in faults)
-        ]
-        if not fitting:
-            return error
-        faults = min(fitting, key=len)
-        error = max(faults, key=lambda one: (len(one.absolute_path), one.validator == "additionalProperties"))
-    return error
+    found = [(len(faults), _worst(faults)) for faults in _fitting(error) or _lacking(error)]
+    return min(found, key=lambda one: (one[0], -_depth(one[1])))[1] if found else error
+
+
+def _worst(faults: list[Any]) -> Any:
+    return _deepest(max(faults, key=lambda one: (_depth(one), one.validator == "additionalProperties")))
+
+
+def _depth(error: Any) -> int:
+    return len(error.absolute_path)
+
+
+def _fitting(error: Any) -> list[list[Any]]:
+    """The faults of each alternative that the value is a kind of."""
+    return [faults for faults in _branches(error) if not any(map(_is_other, _here(error, faults)))]
+
+
+def _lacking(error: Any) -> list[list[Any]]:
+    """Those of the one alternative that lacks nothing but a key, where every other is of another kind."""
+    lacking = [faults for faults in _branches(error) if all(one.validator in _KEYS for one in _here(error, faults))]
+    return lacking if len(lacking) == 1 else []
+
+
+def _branches(error: Any) -> list[list[Any]]:
+    branches: dict[Any, list[Any]] = {}
+    for one in error.context:
+        branches.setdefault(one.schema_path[0], []).append(one)
+    return list(branches.values())
+
+
+def _here(error: Any, faults: list[Any]) -> list[Any]:
+    return [one for one in faults if one.absolute_path == error.absolute_path]
 
 
 def _is_other(error: Any) -> bool:
     """Whether something of another kind is wanted, or one of alternatives that are all of another kind."""
-    return error.validator in ("type", "const", "enum", "required") or (bool(error.context) and _deepest(error) is error)
+    return error.validator in ("type", "const", "enum", "required") or (bool(error.context) and not _fitting(error))
 
 
 def _words(error: Any) -> str:
@@ -98,7 +116,7 @@ def _kinds(error: Any) -> list[str]:
     for one in error.context:
         wanted = one.validator_value
         if one.validator == "type":
-            kinds += [wanted] if isinstance(wanted, str) else wanted
+            kinds.append(wanted)
         elif one.validator in ("const", "enum"):
             kinds += [short(value, 40) for value in (wanted if isinstance(wanted, list) else [wanted])]
         elif one.context:

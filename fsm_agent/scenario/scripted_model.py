@@ -85,21 +85,21 @@ class ScriptedModel:
 
 def _failure(turn: Mapping[str, Any], names: Mapping[str, Any]) -> BaseException:
     name, message = turn["raise"], filled(turn.get("message", ""), names)
-    retry_after_s = turn.get("retry_after_s")
+    retry_after_s, usage = turn.get("retry_after_s"), usage_of(turn.get("usage"))
     if name in set(FailureKind):
-        return ModelFailed(name, message, retry_after_s)
+        return ModelFailed(name, message, retry_after_s, usage)
     error = exception_named(name, message)
     if retry_after_s is None or not isinstance(error, Exception):
         return error
     # A provider's file would have read its header the same way: whoever says when to ask again is asked again then.
     kind = next((kind for known, kind in _KINDS.items() if isinstance(error, known)), FailureKind.RATE_LIMITED)
-    return ModelFailed(kind, f"{name}: {message}" if message else name, retry_after_s)
+    return ModelFailed(kind, f"{name}: {message}" if message else name, retry_after_s, usage)
 
 
 def _read(turn: Mapping[str, Any], raw: Any) -> Decision:
-    text = raw if isinstance(raw, str) else dumps(raw)
+    text, usage = raw if isinstance(raw, str) else dumps(raw), usage_of(turn.get("usage"))
     try:
         decision = decision_of_json(text)
     except ValueError as error:
-        raise MalformedDecision(str(error)) from None
-    return attrs.evolve(decision, finish=finish_of(turn, bool(decision.calls)), usage=usage_of(turn.get("usage")))
+        raise MalformedDecision(str(error), usage) from None
+    return attrs.evolve(decision, finish=finish_of(turn, bool(decision.calls)), usage=usage)

@@ -59,6 +59,6 @@ def _plain(value: Any) -> Any:
         return [_plain(one) for one in value]
     if isinstance(value, str):
         return cut(value, 2000)
-    if value is None or isinstance(value, bool) or (isinstance(value, int) and abs(value) < 2**63):
+    if value is None or (isinstance(value, int) and abs(value) < 2**63):
         return value
     return value if isinstance(value, float) and value == value and abs(value) != float("inf") else shown(value)

@@ -102,8 +102,7 @@ class Threads:
             finally:
                 drive.news.set()
                 drive.done.set()
-                if self.clock.place is place:
-                    self.clock.leave()
+                self.clock.leave()
 
         _start(thread)
 

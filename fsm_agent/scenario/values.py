@@ -168,7 +168,7 @@ def whole(text: Any) -> int:
     total, sign, at = 0, 1, 0
     try:
         while at < len(parts):
-            while at < len(parts) and parts[at] in "+-" and parts[at] != "":
+            while at < len(parts) and parts[at] in "+-":
                 sign, at = (-sign if parts[at] == "-" else sign), at + 1
             value, at = _power(parts, at)
             while at < len(parts) and parts[at] == "*":

@@ -99,7 +99,7 @@ class World:
     def hold(self, tool: str, context: ToolContext | None) -> None:
         """Hold a body in a thread where a step waits for it."""
         clock: Any = self.stage.clock
-        flag = self._reached(tool, context, clock.place if not self.asynchronous else None)
+        flag = self._reached(tool, context, clock.place)
         if flag is not None:
             clock.wait(lambda: flag.on)
 
