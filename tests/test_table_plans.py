@@ -100,6 +100,27 @@ def test_a_usual_result_is_copied_while_it_is_measured() -> None:
     assert list(found[1]) == ["rows", "notes", "sku"]
 
 
+class Likeness(type):
+    """A class that says it is any other."""
+
+    def __eq__(cls, other: object) -> bool:
+        return True
+
+    __hash__ = type.__hash__
+
+
+class Key(str, metaclass=Likeness):
+    """A text that is none to whoever looks closely."""
+
+
+def test_a_key_that_is_no_exact_text_is_never_taken_for_one() -> None:
+    value = {Key("n"): 1}
+    contract = TableResult({"n": {"type": "int"}})
+    assert contract.measured(value) is None
+    assert contract.first_fault(value) == ""
+    assert [type(key) is str for key in storable(value)] == [True]
+
+
 @pytest.mark.parametrize("contract", [TableArguments({"a": {"type": "int"}}), TableResult({"a": {"type": "int"}})])
 def test_a_contract_that_has_measured_can_be_copied_and_pickled(contract: Any) -> None:
     assert contract.first_fault({"a": 1}) == ""

@@ -143,12 +143,11 @@ def _arguments_test(rows: list[ArgumentRow], some: bool) -> ArgumentsTest:
 
 def _value_lines(like: dict[str, Any], names: dict[str, Any], value: str, depth: int) -> list[str]:
     """The lines that copy one mapping and measure it by its rules, so many loops down; figures and texts are shared."""
-    pad, texts = " " * depth, f"texts_{len(like)}"
-    names[texts] = [str] * len(like)
+    pad = " " * depth
     lines = [
-        f"{pad}if type({value}) is not dict: return None",
-        f"{pad}{value} = {value}.copy()",
-        f"{pad}if [*map(type, {value})] != {texts}: return None",
+        f"{pad}if type({value}) is not dict or len({value} := {value}.copy()) != {len(like)}: return None",
+        f"{pad}for key in {value}:",
+        f"{pad} if type(key) is not str: return None",
     ]
     for name, rule in like.items():
         one, kind = f"one_{depth}", _result_kind(rule)
