@@ -180,6 +180,14 @@ def test_a_reply_that_calls_tools_where_a_text_was_asked_for_is_a_decision() -> 
     assert event_of_answer(Compose(RUN, closing=False), Decision(text="x")) == Composed("x")
 
 
+@pytest.mark.parametrize("more", [{"citations": ("c1",)}, {"question": "y?"}], ids=str)
+def test_what_a_written_text_cites_or_asks_is_told_with_it(more: dict[str, Any]) -> None:
+    written = Decision(text="x", **more)
+    assert event_of_answer(Compose(RUN, closing=False), written) == Decided(written)
+    assert event_of_answer(Compose(RUN), written) == Composed("x")
+    assert event_of_answer(Compose(RUN, closing=False), Decision(citations=("c1",))) == Composed("")
+
+
 def test_an_exception_that_cannot_be_read_is_named() -> None:
     class Mute(Exception):
         def __str__(self) -> str:

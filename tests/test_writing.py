@@ -311,6 +311,40 @@ def test_a_question_beside_a_call_that_names_no_tool_is_what_was_written() -> No
     assert hand.run.calls[-1].error == "skipped:final"
 
 
+def test_what_is_written_keeps_its_citations_and_they_are_looked_at_like_any() -> None:
+    hand = writing().tell(Decided(Decision(text="five", citations=("c1",), finish="stop")))
+    assert hand.run.draft == Decision(text="five", citations=("c1",))
+    answer = answer_of(hand.judges("done").run)
+    assert answer is not None
+    assert (answer.stop_reason, answer.text, answer.citations) == (StopReason.ANSWERED, "five", ("c1",))
+    dangling = writing().tell(Decided(Decision(text="five", citations=("c7",))))
+    assert dangling.reason is StopReason.UNVERIFIED
+    assert replay(dangling.engine, dangling.run) == dangling.run
+
+
+@pytest.mark.parametrize("text", ["I found five.", None])
+def test_a_question_that_is_written_is_asked(text: str | None) -> None:
+    hand = writing().tell(Decided(Decision(text=text, question="Which five?")))
+    answer = answer_of(hand.run)
+    assert answer is not None
+    assert (answer.stop_reason, answer.next_questions) == (StopReason.QUESTION, ("Which five?",))
+
+
+def test_an_empty_text_ends_the_run_where_the_policy_says_so() -> None:
+    hand = writing(policy=Policy(on_finish={"empty": "end"})).tell(Composed(" "))
+    assert (hand.reason, hand.run.turns) == (StopReason.MODEL_EMPTY, 2)
+
+
+@pytest.mark.parametrize("most", [None, 2])
+def test_a_text_of_another_form_beside_calls_is_bounded_as_well(most: int | None) -> None:
+    form = typed_answer({"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]})
+    hand = writing(answer=form, limits=off(max_invalid_decisions=most))
+    for _ in range(3):
+        assert hand.reason is None
+        hand.tell(Decided(Decision(calls=(ToolCall("look"),), text="five", finish="stop")))
+    assert hand.reason is StopReason.INVALID_DECISION
+
+
 def test_a_cut_off_reply_with_calls_ends_the_run_and_its_text_is_kept() -> None:
     hand = writing().tell(Decided(Decision(calls=(ToolCall("look"),), text="fi", finish="length")))
     assert hand.reason is StopReason.TRUNCATED

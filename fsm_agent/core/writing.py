@@ -32,7 +32,8 @@ class Synthesize:
             return None
         # Written by template, it is a turn all the same: between two of these one is spent.
         run.turns += 1
-        return self._keep(run, "")
+        run.draft = Decision(text=findings(run.evidence()))
+        return "written"
 
     def ask(self, setup: Setup, run: Run) -> Effect:
         return Wait(run, run.not_before_s) if run.not_before_s > run.spent_s else Compose(run, closing=False)
@@ -41,8 +42,8 @@ class Synthesize:
         if isinstance(event, Composed):
             _take(run, event)
             return self._read(setup, run, event)
-        if isinstance(event, Decided) and _has_calls(event.decision):
-            return self._refuse_calls(setup, run, event)
+        if isinstance(event, Decided) and _is_more_than_text(event.decision):
+            return self._decided(setup, run, event)
         if isinstance(event, ComposeFailed):
             _note(run, event)
             run.note = f"{event.error}: {event.message}" if event.message else event.error
@@ -54,11 +55,11 @@ class Synthesize:
             return None if may_decide(run) else "stopped"
         raise _unexpected(run, event)
 
-    def _refuse_calls(self, setup: Setup, run: Run, event: Decided) -> str | None:
-        """A reply that calls tools: none is allowed here, which each call is told; the text beside them is the draft."""
+    def _decided(self, setup: Setup, run: Run, event: Decided) -> str | None:
+        """A reply with citations, a question or calls: no tool is allowed here, which each call is told; the rest is the draft."""
         event.decision = decision = guarded_words(setup.box, exact_decision(event.decision))
         before = run.invalid_decisions
-        outcome = accept(run, decision, setup.policy, setup.box)
+        outcome = accept(run, decision, setup.policy, setup.box, setup.answer)
         if outcome == "decided":
             run.invalid_decisions = before
             admit_turn(run, setup.box, frozenset(), setup.policy)
@@ -68,7 +69,7 @@ class Synthesize:
         if outcome == "stopped":
             return "stopped"
         if isinstance(decision.text, str) and decision.text.strip():
-            return self._written(setup, run, decision.text)
+            return self._written(setup, run, Decision(text=decision.text, citations=decision.citations, question=decision.question))
         if outcome == "proposed":
             return "written"
         if run.limits.max_turns is None:
@@ -87,17 +88,22 @@ class Synthesize:
                 return "stopped"
             return self._again(setup, run, why, cut_off)
         if not event.text.strip():
-            return self._again(setup, run, "the reply held no text", StopReason.MODEL_EMPTY)
-        return self._written(setup, run, event.text)
+            why = "the reply held no text"
+            if setup.policy.on_finish.get("empty", "continue") == "end":
+                run.stopping, run.note = StopReason.MODEL_EMPTY, why
+                return "stopped"
+            return self._again(setup, run, why, StopReason.MODEL_EMPTY)
+        return self._written(setup, run, Decision(text=event.text))
 
-    def _written(self, setup: Setup, run: Run, text: str) -> str | None:
+    def _written(self, setup: Setup, run: Run, draft: Decision) -> str | None:
         if setup.answer is not None:
-            run.answer, fault = setup.answer.read(text)
+            run.answer, fault = setup.answer.read(draft.text or "")
             if fault:
                 why = f"the answer is not of the form that was asked for: {fault}"
                 return self._again(setup, run, why, StopReason.INVALID_DECISION)
         overcome(run)
-        return self._keep(run, text)
+        run.draft = draft
+        return "written"
 
     def _again(self, setup: Setup, run: Run, why: str, reason: StopReason) -> str | None:
         return "stopped" if malformed(run, why, reason) == "stopped" else self._once_more(setup, run, reason)
@@ -108,10 +114,6 @@ class Synthesize:
             run.stopping = reason
             return "stopped"
         return None if may_decide(run) else "stopped"
-
-    def _keep(self, run: Run, text: str) -> str:
-        run.draft = Decision(text=text if text.strip() else findings(run.evidence()))
-        return "written"
 
 
 class Answer:
@@ -147,10 +149,11 @@ class Answer:
                 take_text(run, event.text)
 
 
-def _has_calls(decision: Decision) -> bool:
+def _is_more_than_text(decision: Decision) -> bool:
     calls: object = decision.calls
-    # What is no list of calls is refused as one, and not asked whether it is empty.
-    return bool(calls) if type(calls) is tuple or type(calls) is list else True
+    # What is no list of calls is refused as one, and not asked whether it is empty; nor are citations.
+    has_calls = bool(calls) if type(calls) is tuple or type(calls) is list else True
+    return has_calls or decision.question is not None or type(decision.citations) is not tuple or decision.citations != ()
 
 
 def _take(run: Run, event: Composed) -> None:

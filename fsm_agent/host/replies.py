@@ -38,8 +38,8 @@ def event_of_answer(effect: Effect, answer: Any) -> Event:
     if isinstance(answer, Composed):
         return answer
     if isinstance(answer, Decision):
-        if answer.calls and not effect.closing:
-            # Each call needs its result, which says that none is allowed there.
+        if not effect.closing and (answer.calls or answer.question or (answer.text and answer.citations)):
+            # Each call needs its result, which says that none is allowed there, and the rest is part of the answer.
             return Decided(as_decision(answer))
         usage = answer.usage if isinstance(answer.usage, Usage) else None
         if effect.closing and not (isinstance(answer.text, str) and answer.text.strip()):
