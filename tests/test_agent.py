@@ -380,6 +380,35 @@ def test_a_failure_is_remembered_without_a_memory_of_the_hosts() -> None:
     assert reused_in(answer) == [False, True]
 
 
+@pytest.mark.parametrize("mended", [2, "no number"], ids=repr)
+def test_a_failure_that_a_repair_followed_is_remembered_as_what_it_was(mended: Any) -> None:
+    ran: list[int] = []
+
+    def look(n: int) -> list[int]:
+        ran.append(n)
+        return [5] * n if n < 4 else [1 // 0]
+
+    declared = {"fn": look, "args": {"n": {"type": "int"}}, "returns": {"type": "list", "max_len": 2}, "effect": "pure"}
+    asks = [ToolCall("look", {"n": n}) for n in (3, 4, 3, 4)]
+    repairs = {word: lambda tool, args: (tool, {"n": mended}) for word in ("result:too_big", "raised:ZeroDivisionError")}
+    limits = Limits.off(max_turns=9, max_attempts=3)
+    one = Agent({"look": declared}, script(*asks), negative_ttl_s=60.0, repairs=repairs, limits=limits)
+    answer = one.run("go", scope="me")
+
+    assert answer.run is not None
+    assert [n for n in ran if n > 2] == [3, 4]
+    assert [word for word in answer.run.errors if word in repairs] == ["result:too_big", "raised:ZeroDivisionError"] * 2
+
+
+def test_nothing_found_is_no_failure_of_the_body_to_its_breaker_where_a_repair_follows_either() -> None:
+    declared = {
+        "fn": lambda n: [5] * n, "args": {"n": {"type": "int"}}, "returns": {"type": "list"}, "breaker": BreakerPolicy(failures=1),
+    }  # fmt: skip
+    repairs = {"result:empty": lambda tool, args: (tool, {"n": 1})}
+    answer = Agent({"look": declared}, script(ToolCall("look", {"n": 0})), repairs=repairs).run("go")
+    assert calls_of(answer) == [("look", [5])]
+
+
 def test_memory_expires_by_the_hosts_wall_clock() -> None:
     clock = ScriptedClock(wall_start=1e9)
     one, ran = remembering(clock)

@@ -33,6 +33,7 @@ _MOST_SAID = 2000
 _LONGEST_S = 1e8
 # A secret is looked for in more than is told, or one that stands at the cut would be told in part.
 _MOST_READ = 200_000
+_ENDS_A_TRY = frozenset({"call_finished", "call_retried", "call_repaired"})
 _SCALARS = frozenset({str, int, float, bool, type(None), bytes})
 
 
@@ -187,15 +188,18 @@ def after(host: Host, run: Run, performance: Performance) -> None:
     call, kind = performance.call, type(performance.event)
     if kind is not Returned and kind is not Raised:
         return
+    # What a repair has changed since says nothing of this body any more.
+    word = _word_of(performance.event) if not call.ok and call.repaired and _is_mended(run, call) else None
     if performance.ticket is not None and host.breakers is not None:
-        _report(host, performance, call, performance.event)
+        error = call.error if word is None else word
+        report(host, performance, performance.event, error != "result:empty" and (bool(error) or call.ok is None))
     memory = host.memory
-    if memory is None or call.ok is None:
+    if memory is None or (call.ok is None and word is None):
         return
     if performance.key:
         # A body that never began says nothing of its call: at another time it may be able to.
         if kind is Returned or performance.event.ran:  # type: ignore[union-attr]
-            _remember(host, run, performance)
+            _remember(host, run, performance, word)
     elif call.ok and performance.tool.effect is not PURE:
         # What was read before may have changed with this effect.
         memory.forget(run.scope or run.id)
@@ -220,8 +224,15 @@ def release(host: Host, performances: Iterable[Performance]) -> None:
             host.breakers.release(performance.tool.name, performance.ticket, _now(host))
 
 
-def _report(host: Host, performance: Performance, call: Call, event: CallEvent | None) -> None:
-    report(host, performance, event, call.ok is None or bool(call.error and call.error != "result:empty"))
+def _is_mended(run: Run, call: Call) -> bool:
+    """Whether a call was repaired since its body ended; one that is tried again as it was, is not."""
+    rows = (kind for kind, _, subject, _ in reversed(run.trace) if subject == call.id)
+    return next((kind for kind in rows if kind in _ENDS_A_TRY), "") == "call_repaired"
+
+
+def _word_of(event: CallEvent | None) -> str:
+    """The error word of a body that failed."""
+    return f"raised:{event.error}" if isinstance(event, Raised) else (event.fault or "") if isinstance(event, Returned) else ""
 
 
 def report(host: Host, performance: Performance, event: CallEvent | None, failed: bool) -> None:
@@ -246,7 +257,8 @@ def admit(host: Host, performance: Performance) -> bool:
     return not admission.open
 
 
-def _remember(host: Host, run: Run, performance: Performance) -> None:
+def _remember(host: Host, run: Run, performance: Performance, word: str | None) -> None:
+    """Remember what came of a body; `word` is its error word where a repair has changed its call since."""
     call, tool, memory = performance.call, performance.tool, host.memory
     assert memory is not None
     if call.ok:
@@ -258,7 +270,11 @@ def _remember(host: Host, run: Run, performance: Performance) -> None:
         negative = tool.negative_ttl_s if tool.negative_ttl_s is not None else host.negative_ttl_s
         if negative:
             # One that may be tried again has used up its tries by now.
-            memory.put(performance.key, performance.scope, _kept(host, run, call, negative))
+            kept = _kept(host, run, call, negative)
+            if word is not None:
+                said = performance.event.message if isinstance(performance.event, Raised) else ""
+                kept = attrs.evolve(kept, ok=False, value=None, error=word, detail=said, tool=tool.name)
+            memory.put(performance.key, performance.scope, kept)
 
 
 def says_success(event: CallEvent | None) -> bool:
