@@ -20,6 +20,7 @@ from fsm_agent.core.events import DecisionFailed
 from fsm_agent.core.gate import admit_turn, allowed_now, fault_list, fault_text, refuse
 from fsm_agent.core.keys import loop_key
 from fsm_agent.core.limits import Limits
+from fsm_agent.core.replay import replay
 from fsm_agent.core.run import Call, ClosedGuard, Run
 from fsm_agent.core.saving import load, save
 from fsm_agent.core.tools import Retry, Toolset
@@ -681,6 +682,39 @@ def test_calls_refused_behind_their_leader_share_nothing() -> None:
     hand = Hand(limits=off(max_same_call=2, max_turns=9), policy=Policy(duplicates="refuse")).decides(*[ToolCall("look", X)] * 3)
     assert hand.plays().words == ["ok", "ok", "refused:duplicate"]
     assert [call.leader for call in hand.calls] == ["", "call-1", ""]
+
+
+BAD, READ_AND_WRITE = {"q": 5}, (("read", "pure"), ("write", "idempotent"))
+MENDS = {"args:type:q": ("word", lambda tool, args, run: (tool, X))}
+
+
+@pytest.mark.parametrize(
+    ("asked", "bodies"),
+    [
+        ([("read", X), ("read", BAD)], 1),
+        ([("read", BAD), ("read", X)], 1),
+        ([("read", BAD), ("read", BAD), ("read", X)], 1),
+        ([("read", X), ("read", BAD), ("write", X)], 2),
+        ([("read", X), ("write", X), ("read", BAD)], 3),
+        ([("read", BAD), ("write", X), ("read", X)], 3),
+    ],
+    ids=range(6),
+)
+def test_a_call_that_a_repair_made_the_same_as_one_of_its_turn_shares_its_run_too(asked: list[Any], bodies: int) -> None:
+    tools = [a_tool(name, effect=effect, args=taking(q={"type": "str"})) for name, effect in READ_AND_WRITE]
+    hand = Hand(*tools, limits=off(max_turns=9, max_attempts=3), repairs=MENDS)
+    hand.decides(*(ToolCall(name, args, f"c{n}") for n, (name, args) in enumerate(asked))).plays()
+    assert set(hand.words) == {"ok"}
+    assert hand.run.body_runs == bodies
+    assert sum(call.reused for call in hand.calls) == len(asked) - bodies
+    assert len({call.value for call in hand.calls if call.tool == "read"}) == bodies - sum(name == "write" for name, _ in asked)
+    assert replay(hand.engine, hand.run) == hand.run
+
+
+def test_a_call_that_a_repair_made_the_same_as_one_that_failed_runs_itself() -> None:
+    hand = Hand(a_tool(args=taking(q={"type": "str"})), limits=off(max_turns=9, max_attempts=3), repairs=MENDS)
+    hand.decides(ToolCall("look", X, "c0"), ToolCall("look", BAD, "c1")).fails("c0").gives("c1")
+    assert hand.words == ["raised:ValueError", "ok"]
 
 
 # ---- what the gate leaves behind

@@ -295,21 +295,32 @@ def _close(
 
 
 def share(run: Run, box: Toolbox) -> None:
-    """Let identical pure calls of the turn share the run of the first of them, up to the next call with effects."""
-    leaders: dict[str, str] = {}
+    """Let identical pure calls of the turn share the run of the first of them, up to the next call with effects.
+
+    That run may be over: a repair can make a call the same as one that has its result.
+    """
+    leaders: dict[tuple[int, str], str] = {}
+    unbegun: list[tuple[int, str, Call]] = []
+    effects = 0
     for call in run.open_calls:
-        if call.ok is not None or not call.admitted or call.started:
+        if not call.admitted or call.started:
             continue
         tool = box.get(call.tool)
         if tool is None or not tool.pure:
             # What was read before this call may be different after it.
-            leaders.clear()
+            effects += 1
             continue
-        if tool.polling or tool.cache_ttl_s == 0:
+        if call.ok is False or tool.polling or tool.cache_ttl_s == 0:
             continue
         key = call_key(call.tool, _same_args(run, tool, call.args, call), True)
-        leader = leaders.setdefault(key, call.id) if key else call.id
+        if call.ok is None:
+            unbegun.append((effects, key, call))
+        elif key:
+            leaders[effects, key] = call.id
+    for place, key, call in unbegun:
+        leader = leaders.setdefault((place, key), call.id) if key else call.id
         call.leader = "" if leader == call.id else leader
+
 
 
 def fault_text(call: Call) -> str:
