@@ -15,6 +15,7 @@ from model_speech import Said
 from model_ways import ASKED
 
 from fsm_agent.agent import Agent
+from fsm_agent.core.json_decisions import decision_of_json
 from fsm_agent.core.messages import Message, Purpose, Role
 from fsm_agent.core.values import Decision, ToolCall, Usage
 from fsm_agent.host.model import FailureKind, MalformedDecision, Model, ModelFailed, ModelRequest
@@ -173,7 +174,9 @@ def test_a_decision_in_place_of_a_text_is_read_as_one(purpose: Purpose, later: b
     request = attrs.evolve(ASKED, purpose=purpose)
     said = Decision(text=FINAL, finish="stop", usage=USAGE)
 
-    assert read(said, request, later) == attrs.evolve(said, text="It is 3.\nWhich one?")
+    # What closes a run is a text alone; an answer from evidence may cite it and ask.
+    whole = attrs.evolve(decision_of_json(FINAL), finish="stop", usage=USAGE)
+    assert read(said, request, later) == (whole if purpose == "synthesize" else attrs.evolve(said, text="It is 3.\nWhich one?"))
     assert read(attrs.evolve(said, text=TOOL), request, later).calls[0].tool == "add"
     for text in ("It is 3.", '{"type": "sum", "value": 3}', "", None):
         assert read(attrs.evolve(said, text=text), request, later).text == text

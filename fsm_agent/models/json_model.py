@@ -72,10 +72,10 @@ async def _later(reply: Awaitable[Decision], purpose: Purpose) -> Decision:
 def _taken(reply: Decision, purpose: Purpose) -> Decision:
     if purpose is Purpose.DECIDE:
         return _read(reply)
-    return reply if purpose is Purpose.VERIFY else _unwrapped(reply)
+    return reply if purpose is Purpose.VERIFY else _unwrapped(reply, purpose)
 
 
-def _unwrapped(reply: Decision) -> Decision:
+def _unwrapped(reply: Decision, purpose: Purpose) -> Decision:
     """A text as it is, or what a decision in its place says: JSON is no text for a user, and a call is none at all."""
     if reply.calls or not isinstance(reply.text, str):
         return reply
@@ -83,6 +83,8 @@ def _unwrapped(reply: Decision) -> Decision:
         decision = decision_of_json(reply.text)
     except ValueError:
         return reply
+    if purpose is Purpose.SYNTHESIZE:
+        return attrs.evolve(decision, finish=reply.finish, usage=reply.usage, kept=reply.kept)
     said = "\n".join(part for part in (decision.text, decision.question) if part)
     return attrs.evolve(reply, text=said or None, calls=decision.calls)
 
