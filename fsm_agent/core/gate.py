@@ -322,7 +322,6 @@ def share(run: Run, box: Toolbox) -> None:
         call.leader = "" if leader == call.id else leader
 
 
-
 def fault_text(call: Call) -> str:
     """What the decider is told about a call that failed: the stable word, and what would have worked."""
     return f"{call.error} ({cut(call.detail, _MOST_CHARACTERS)})" if call.detail else call.error
