@@ -481,6 +481,29 @@ def test_a_bodys_interrupt_passes_through_and_leaves_the_run_cancelled_and_resum
     assert (answer.ok, len(ran)) == (True, 2)
 
 
+@both
+@pytest.mark.parametrize("effect", ["pure", "at_most_once", "undeclared"])
+def test_an_interrupt_while_a_result_is_measured_does_not_undo_that_the_body_ran(drive: Drive, effect: str) -> None:
+    ran: list[str] = []
+
+    def holds(_: Any) -> bool:
+        if len(ran) == 1:
+            ran.append("measured")
+            raise KeyboardInterrupt
+        return True
+
+    paid = tool("t", lambda: ran.append("ran"), effect=effect, post={"holds": holds})
+    one = agent(paid, decide=script(ToolCall("t")))
+    run = one.start("go")
+    with pytest.raises(KeyboardInterrupt):
+        drive(one, run)
+
+    assert one.replay(run) == run
+    assert (run.body_runs, run.calls[0].error) == (1, "unknown_outcome" if effect == "at_most_once" else "cancelled")
+    one.resume(run)
+    assert ran.count("ran") == (2 if effect == "pure" else 1)
+
+
 @pytest.mark.parametrize("effect", ["pure", "idempotent", "undeclared", "at_most_once"])
 def test_an_effect_that_was_begun_and_cut_off_is_not_begun_again(effect: str) -> None:
     ran: list[int] = []

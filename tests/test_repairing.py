@@ -411,3 +411,39 @@ def test_a_call_whose_repair_failed_is_not_told_as_repaired_when_the_same_repair
     assert [(call.id, call.repaired) for call in answer.run.calls] == [("c8", ("halved",)), ("c7", ("halved",)), ("c9", ())]
     told = [message.text.startswith("(the call was repaired") for message in agent.history(answer.run) if message.call_id]
     assert told == [True, True, False]
+
+
+@pytest.mark.parametrize("passes", [KeyboardInterrupt, SystemExit])
+@pytest.mark.parametrize("n", [2, 9], ids=["of a body", "of arguments"])
+@pytest.mark.parametrize("kept", [True, False], ids=["saved", "at hand"])
+def test_an_interrupted_repair_is_tried_again_once_the_run_is_taken_up(passes: type[BaseException], n: int, kept: bool) -> None:
+    asked: list[Any] = []
+
+    def repair(tool: str, args: Any) -> Any:
+        asked.append(args)
+        if len(asked) == 1:
+            raise passes
+        return tool, {"n": 1}
+
+    def body(n: int) -> int:
+        if n == 2:
+            raise ValueError
+        return n
+
+    agent = Agent(
+        {"look": {"fn": body, "args": {"n": {"type": "int", "max": 3}}}},
+        ScriptedDecider([ToolCall("look", {"n": n}), "done"]),
+        repairs={"raised:ValueError": repair, "args:range:n": repair},
+    )
+    run = agent.start("go")
+    with pytest.raises(passes):
+        agent.drive(run)
+
+    assert run.stop is not None
+    assert run.stop.reason is StopReason.CANCELLED
+    assert agent.replay(run) == run
+    assert len(asked) == 1
+    run = agent.load(agent.save(run)) if kept else run
+    answer = agent.resume(run)
+    assert (answer.stop_reason, [call.value for call in run.calls]) == (StopReason.ANSWERED, [1])
+    assert agent.replay(run) == run

@@ -10,10 +10,11 @@ import attrs
 from fsm_agent.core.claims import Claim, broken_claim
 from fsm_agent.core.effects import Effect, Wait
 from fsm_agent.core.ending import abandon, finish, stop_here
-from fsm_agent.core.errors import CannotResume, LimitsError, TableError, WrongEvent
+from fsm_agent.core.errors import PASSES, CannotResume, LimitsError, TableError, WrongEvent
 from fsm_agent.core.events import Cancelled, Decided, DecisionFailed, Event, Resumed, Started, Stopped, Waited
 from fsm_agent.core.limits import Limits
 from fsm_agent.core.plain import plain_copy, short
+from fsm_agent.core.repairing import repair_interrupted
 from fsm_agent.core.run import Call, Run, Stop, new_run
 from fsm_agent.core.sealing import seal_journal
 from fsm_agent.core.setup import Setup
@@ -98,6 +99,11 @@ class Engine:
             run.spent_s, run.waited_s = before, waited
             del run.trace[rows:]
             raise
+        except PASSES:
+            # A repair was interrupted; what the run was told, it was told all the same.
+            if run.trace[rows:] and run.trace[-1][0] == "repair_failed":
+                run.journal.append((run.spent_s, event))
+            raise
         run.journal.append((run.spent_s, event))
         if outcome is not None:
             self._walk(run, outcome)
@@ -170,7 +176,7 @@ class Engine:
         run.limits = limits
 
     def _reopen(self, run: Run, stop: Stop, again: bool) -> bool:
-        """Take up again the calls of the last turn: those that were cut off (then true), or those a repair was due for.
+        """Take up again the calls of the last turn: those cut off or whose repair was (then true), or those a repair was due for.
 
         Where the decider is asked next, a call that a limit kept from running keeps that result, and it is the decider's to ask
         again; one that was cancelled is begun again.
@@ -181,14 +187,15 @@ class Engine:
         cut_off = [call for call in turn if calls_here and self._may_begin_again(call, stop)]
         if stop.outcome:
             cut_off = [call for call in cut_off if again and call.error == "cancelled"]
-        if not cut_off and not (stop.outcome == "failed" and run.repair_due):
+        interrupted = any(map(repair_interrupted, turn))
+        if not cut_off and not interrupted and not (stop.outcome == "failed" and run.repair_due):
             return False
         run.calls = [call for call in run.calls if call.turn != last]
         run.open_calls = turn
         for call in cut_off:
             call.ok, call.error, call.detail, call.counted, call.started = None, "", "", False, False
         run.held = sum(call.ok is None and bool(call.awaits) for call in turn)
-        return bool(cut_off)
+        return bool(cut_off) or interrupted
 
     def _may_begin_again(self, call: Call, stop: Stop) -> bool:
         """Whether the stop alone kept a call from its result, and a body of it that had begun may be begun again."""

@@ -17,11 +17,12 @@ from fsm_agent.core.turn import Repair, Repairs
 from fsm_agent.core.values import FATAL, EffectClass
 
 
-def plan_repairs(run: Run, box: Toolbox, repairs: Repairs) -> bool:
+def plan_repairs(run: Run, box: Toolbox, repairs: Repairs) -> bool | None:
     """Find for each failed call of the turn the repair of its reason; true when one of them may still be tried.
 
     A repair is tried once per call, and not when it would change nothing. `run.repair_due` says that one was found, also
-    when no attempt is left for it.
+    when no attempt is left for it. What passes through leaves the repair due, to be asked again once the run is taken up; None where
+    a replay comes to that point.
     """
     run.attempts, run.repair_due = 0, False
     named: list[tuple[Call, tuple[str, Repair]]] = []
@@ -40,6 +41,9 @@ def plan_repairs(run: Run, box: Toolbox, repairs: Repairs) -> bool:
     ready: list[tuple[Call, tuple[str, str, Any]]] = []
     spent: list[tuple[Call, tuple[str, str, Any]]] = []
     for call, (name, function) in named:
+        if _was_interrupted(run, call, name):
+            _leave_due(run, call, name)
+            return None
         changed = None if call.body_runs and _only_once(box.get(call.tool)) else _apply(name, function, call, run)
         if changed is not None:
             (ready if most is None or call.tries < most else spent).append((call, (name, *changed)))
@@ -60,6 +64,7 @@ def _apply(name: str, repair: Repair, call: Call, run: Run) -> tuple[str, Any] |
     try:
         changed: Any = repair(call.tool, own_args(call.args), run)
     except PASSES:
+        _leave_due(run, call, name)
         raise
     except BaseException as error:
         # What it says may hold the arguments, and with them a secret.
@@ -80,6 +85,27 @@ def _note(run: Run, call: Call, name: str, what: str) -> None:
     """Say that a repair failed; it is not asked about this call again."""
     call.tried_repairs += (name,)
     run.trace.append(("repair_failed", run.spent_s, call.id, f"{name} {what}"))
+
+
+def _leave_due(run: Run, call: Call, name: str) -> None:
+    """Note a repair that was interrupted: it is owed to the call until the run goes on."""
+    call.repair, run.repair_due = (name, "", None), True
+    run.trace.append(_interruption(run, call, name))
+
+
+def repair_interrupted(call: Call) -> bool:
+    """Whether the repair of a call was asked for and interrupted, so that it names no tool yet."""
+    return call.repair is not None and not call.repair[1]
+
+
+def _was_interrupted(run: Run, call: Call, name: str) -> bool:
+    """Whether the run that is replayed was interrupted here; what is asked again now would not be."""
+    told = run.replaying.trace if run.replaying is not None else ()
+    return len(told) > len(run.trace) and bool(told[len(run.trace)] == _interruption(run, call, name))
+
+
+def _interruption(run: Run, call: Call, name: str) -> tuple[str, float, str, str]:
+    return ("repair_failed", run.spent_s, call.id, f"{name} was interrupted")
 
 
 def _same(tool: str, changed: Any, args: Any) -> bool:

@@ -105,7 +105,6 @@ def settle(run: Run, box: Toolbox, event: CallEvent, explain: bool = True) -> Ca
             break
     else:
         return None
-    call.started = False
     kind = type(event)
     # What was begun as one tool is measured as that one, whatever became of it while its body ran.
     begun: Tool | None = event.contract if kind is Returned or kind is Raised else None  # type: ignore[union-attr]
@@ -129,6 +128,8 @@ def settle(run: Run, box: Toolbox, event: CallEvent, explain: bool = True) -> Ca
     else:
         assert isinstance(event, Skipped)
         reading = Reading(False, storable(event.value), f"skipped:{event.why}")
+    # Not before: who is interrupted while a result is read leaves a call whose body has run.
+    call.started = False
     if reading is not None:
         call.ok, call.value, call.result_class = reading.ok, reading.value, reading.result_class
         call.error, call.detail = reading.error, reading.detail

@@ -182,8 +182,8 @@ class CallOnly:
         if run.stopping is not None:
             fold(run, setup.box)
             return "stopped"
-        if failed and setup.mends and plan_repairs(run, setup.box, setup.repairs):
-            return "failed"
+        if failed and setup.mends and (planned := plan_repairs(run, setup.box, setup.repairs)) is not False:
+            return "failed" if planned else None
         return fold(run, setup.box)
 
 
