@@ -696,6 +696,37 @@ def test_an_observer_hears_how_a_run_ends_that_its_reader_leaves() -> None:
         assert lines[-1].kind == "answer"
 
 
+@pytest.mark.parametrize("way", ["a body", "a model", "a model that speaks"])
+def test_an_observer_hears_the_end_also_where_the_reader_leaves_while_somebody_works(gate: threading.Event, way: str) -> None:
+    begun = threading.Event()
+
+    def works() -> str:
+        begun.set()
+        gate.wait(LONG)
+        return "late"
+
+    class Thinking:
+        def reply(self, request: ModelRequest) -> Decision:
+            if way == "a body":
+                return calls(("a", "work", {}))
+            if way == "a model that speaks" and request.on_delta is not None:
+                request.on_delta("hm")
+            return Decision(text=works(), finish="stop")
+
+    agent = Agent([tool("work", works, timeout_s=LONG)], Thinking(), limits=Limits(deadline_s=LONG))
+    run, last = agent.start("go"), {"a body": "call_started", "a model": "state_entered", "a model that speaks": "text_delta"}[way]
+    with agent.observe() as observer:
+        events: Any = agent.stream(run)
+        while (event := next(events)).kind != last or event.subject == "normalize":
+            pass
+        assert begun.wait(LONG)
+        events.close()
+        lines = [event for event in observer.take() if isinstance(event, TraceEvent)]
+
+    assert [line.number for line in lines] == list(range(len(run.trace)))
+    assert (lines[-1].kind, lines[-1].subject) == ("answer", "cancelled")
+
+
 def test_an_observer_hears_of_a_run_whose_task_is_cancelled_that_its_text_is_void() -> None:
     class Slow:
         async def reply(self, request: ModelRequest) -> Decision:

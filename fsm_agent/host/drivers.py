@@ -252,8 +252,13 @@ class Driver:
         if not run.done:
             self.engine.tell(run, Cancelled(why))
         if watch is not None:
-            watch.discarded(run)
-            watch.happened(run)
+            try:
+                watch.discarded(run)
+                watch.happened(run)
+            except BaseException:
+                # A reader who has left says so only now; those who look on hear how it ends.
+                watch.happened(run)
+                raise
 
     def _over(self, run: Run, interrupt: Interrupt) -> None:
         run.interrupt, run.heard = None, len(run.trace)
