@@ -205,13 +205,15 @@ class Agent(People, Streams):
     def resume(self, run: Run, *, context: Any = None, **raises: Any) -> Answer:
         """Let a stopped or paused run go on with the limits named raised, to its next answer.
 
-        Raises CannotResume, the run unchanged, when it cannot, and RunBusy while another driver has it.
+        Raises CannotResume, the run unchanged, when it cannot, RunBusy while another driver has it, and RunError like `drive`.
         """
+        self.driver.check()
         self._take_up(run, raises)
         return self.drive(run, context=context)
 
     async def aresume(self, run: Run, *, context: Any = None, **raises: Any) -> Answer:
         """`resume` inside the running event loop."""
+        self.driver.check(in_loop=True)
         self._take_up(run, raises)
         return await self.adrive(run, context=context)
 

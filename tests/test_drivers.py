@@ -333,6 +333,25 @@ def test_a_sync_run_names_the_async_one_before_anything_is_called(part: str, ins
     assert run.stop is None
 
 
+@pytest.mark.parametrize("part", ["decide", "close", "nobody"])
+def test_a_resume_that_can_drive_nothing_leaves_the_run_as_it_was(part: str) -> None:
+    async def coroutine(ask: Any) -> Any:
+        return "done"
+
+    one = Agent([], None) if part == "nobody" else agent(**{"decide": script("done"), part: coroutine})
+    run = one.start("go")
+    one.cancel(run)
+    before = one.save(run)
+
+    with pytest.raises(RunError, match="there is no decider" if part == "nobody" else f"{part} is a coroutine function"):
+        one.resume(run)
+    if part == "nobody":
+        with pytest.raises(RunError, match="there is no decider"):
+            asyncio.run(one.aresume(run))
+    assert one.save(run) == before
+    assert one.answer(run).stop_reason == "cancelled"
+
+
 @pytest.mark.parametrize("part", ["decide", "verify", "close"])
 @pytest.mark.parametrize(
     "awaitable",

@@ -87,16 +87,20 @@ class Driver:
     def _answering(self) -> Answerer:
         return Answerer(host=self.host, decide=self.decide, verify=self.verify, close=self.close, performers=self.performers)
 
+    def check(self, *, in_loop: bool = False) -> None:
+        """Raise RunError where no run can be driven, in this thread or inside an event loop; nothing is asked of anybody."""
+        if self._needs_loop and not in_loop:
+            raise RunError(f"{self._needs_loop} is a coroutine function; {ONLY_ASYNC}")
+        if self.decide is None:
+            raise RunError(_BY_HAND)
+
     def drive(self, run: Run, context: Any = None, watch: Watch | None = None) -> None:
         """Drive a run until it is over or pauses; what passes through leaves it stopped and resumable.
 
         Raises RunBusy while another driver has the run, RunError where there is no decider, or decider, verifier, closer, a
         hook, a strategy or a performer is a coroutine function.
         """
-        if self._needs_loop:
-            raise RunError(f"{self._needs_loop} is a coroutine function; {ONLY_ASYNC}")
-        if self.decide is None:
-            raise RunError(_BY_HAND)
+        self.check()
         engine, clock, caller, answerer = self.engine, self.host.clock, self._caller, self._answerer
         take(run)
         # Where no time runs out, whoever decides is asked here, function or model.
@@ -158,8 +162,7 @@ class Driver:
 
         Raises RunBusy while another driver has the run.
         """
-        if self.decide is None:
-            raise RunError(_BY_HAND)
+        self.check(in_loop=True)
         engine, clock, caller, answerer = self.engine, self.host.clock, self._caller, self._answerer
         take(run)
         # Where no time runs out, a decider that is asked in the loop is awaited here and no deeper.
