@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
+import attrs
 import pytest
 
 from fsm_agent.agent import Agent
@@ -94,6 +95,17 @@ def test_a_verifier_tool_that_raises_says_no() -> None:
 def test_a_tool_that_needs_what_no_verifier_is_given_is_refused() -> None:
     with pytest.raises(BuildError, match=rf"verify is the tool 'look', which needs 'q'; a verifier is given {', '.join(INPUTS)}"):
         run(verify=make_tool(look))
+
+
+@pytest.mark.parametrize(
+    ("way", "changed"), [("given", {"approval": True}), ("allowed", {"approval": True}), ("given", {"where": "client"})]
+)
+def test_a_tool_that_may_not_just_run_is_refused_as_a_verifier(way: str, changed: dict[str, Any]) -> None:
+    seen: list[Any] = []
+    made = attrs.evolve(judging(seen, [{"decision": "done"}]), **changed)
+    with pytest.raises(BuildError, match=r"verify is the tool 'verifier', which (asks for approval|runs at the client); "):
+        run(verify=made) if way == "given" else run(made, allowed=ALLOWED)
+    assert seen == []
 
 
 NO_VERIFIER: dict[str, Callable[[Tool], dict[str, Any]]] = {

@@ -20,8 +20,11 @@ INPUTS = ("goal", "current_answer", "evidence_summaries", "tool_call_stats")
 def tool_verifier(tool: Tool) -> Verifier:
     """The tool as a verifier: called with those of `INPUTS` that its contract names, outside of the gate and of all counts but rounds.
 
-    Raises BuildError for one that needs anything else.
+    Raises BuildError for one that needs anything else, that has no body here, or that a person has to be asked about.
     """
+    if tool.where != "host" or tool.approval:
+        what = f"runs at the {tool.where}" if tool.where != "host" else "asks for approval"
+        raise BuildError(f"verify is the tool {tool.name!r}, which {what}; nobody is asked between, so give one that the host may just run")
     if more := _further(tool):
         raise BuildError(f"verify is the tool {tool.name!r}, which needs {more[0]!r}; a verifier is given {', '.join(INPUTS)}")
     named = _schema(tool).get("properties", INPUTS)
