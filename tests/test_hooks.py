@@ -384,7 +384,10 @@ def test_a_skip_goes_by_a_text(drive: Drive, why: Any) -> None:
     assert desk.agent.load(desk.agent.save(answer.run)) == answer.run == desk.agent.replay(answer.run)
 
 
-FAILURES = [ValueError("blocked"), StopIteration("blocked"), asyncio.CancelledError("blocked"), ExceptionGroup("blocked", [ValueError()])]
+FAILURES = [
+    ValueError("blocked"), StopIteration("blocked"), asyncio.CancelledError("blocked"), GeneratorExit("blocked"),
+    ExceptionGroup("blocked", [ValueError()]),
+]  # fmt: skip
 
 
 def raising(error: BaseException) -> Any:

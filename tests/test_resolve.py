@@ -74,7 +74,12 @@ def test_a_failure_is_handed_to_the_one_who_asked_who_may_go_on(ask: Ask, error:
             caught = one
         return caught, (yield lambda: 5)
 
-    assert ask(questions()) == (error, 5)
+    def others() -> Questions[tuple[Any, int]]:
+        return (yield from questions())
+
+    for asking in (questions, others):
+        caught, answer = ask(asking())
+        assert (type(caught).__name__, caught.args, answer) == (type(error).__name__, error.args, 5)
 
 
 @both

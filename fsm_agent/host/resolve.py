@@ -19,6 +19,17 @@ FAILURES = (BaseException,)
 ONLY_ASYNC = "await arun or adrive instead, or give a plain function"
 
 
+class _Exit(Exception):
+    """Stands for a GeneratorExit that a function raised: thrown itself, it would close questions that are asked by way of others."""
+
+
+_Exit.__name__ = GeneratorExit.__name__
+
+
+def _thrown(error: BaseException) -> BaseException:
+    return _Exit(*error.args) if issubclass(type(error), GeneratorExit) else error
+
+
 def at_once(answer: Any) -> Any:
     """An answer that needs no event loop; raises TypeError for one that does."""
     if not awaitable(answer):
@@ -38,7 +49,7 @@ def resolve(questions: Questions[T]) -> T:
             except BaseException as error:
                 if passes(error):
                     raise
-                question = questions.throw(error)
+                question = questions.throw(_thrown(error))
             else:
                 question = questions.send(answer)
     except StopIteration as end:
@@ -63,7 +74,7 @@ async def aresolve(questions: Questions[T], left: Callable[[], float | None] | N
             except BaseException as error:
                 if passes(error, task):
                     raise
-                question = questions.throw(error)
+                question = questions.throw(_thrown(error))
             else:
                 question = questions.send(answer)
     except StopIteration as end:
