@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 import zlib
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from copy import copy
 from typing import Any, cast
 
 from fsm_agent.code_mode import CodeMode, Sandbox
@@ -207,20 +208,24 @@ class Agent(People, Streams):
 
         Raises CannotResume, the run unchanged, when it cannot, RunBusy while another driver has it, and RunError like `drive`.
         """
-        self.driver.check()
         self._take_up(run, raises)
         return self.drive(run, context=context)
 
     async def aresume(self, run: Run, *, context: Any = None, **raises: Any) -> Answer:
         """`resume` inside the running event loop."""
-        self.driver.check(in_loop=True)
-        self._take_up(run, raises)
+        self._take_up(run, raises, in_loop=True)
         return await self.adrive(run, context=context)
 
-    def _take_up(self, run: Run, raises: Mapping[str, Any]) -> None:
+    def _take_up(self, run: Run, raises: Mapping[str, Any], in_loop: bool = False) -> None:
         with taken(run):
             # What a person said to a paused run may have stopped it; its closing turn is owed all the same.
             if raises or not run.closing:
+                try:
+                    self.driver.check(in_loop=in_loop)
+                except RunError:
+                    # Of a run that could not go on anyway that is said.
+                    self.engine.resume(copy(run), raises)
+                    raise
                 self.engine.resume(run, raises)
 
     def history(self, run: Run) -> list[Message]:

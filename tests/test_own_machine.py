@@ -364,6 +364,32 @@ def test_what_passes_through_a_performer_leaves_the_run_resumable(drive: Any, er
 
 
 @both
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
+@pytest.mark.parametrize("at", ["quote on_leave", "think on_enter", "think on_leave", "buy on_enter", "buy on_leave"])
+def test_who_is_interrupted_while_looking_on_holds_up_no_step(drive: Any, error: Any, at: str) -> None:
+    where, when = at.split()
+    interrupted: list[str] = []
+
+    def looks(run: Run) -> None:
+        if run.state == where and not interrupted:
+            interrupted.append(where)
+            raise error
+
+    one = shop(machine=attrs.evolve(SHOP, states=[attrs.evolve(state, **{when: looks}) for state in SHOP.states]))
+    run = started(one)
+    with pytest.raises(error):
+        drive(one, run)
+
+    assert run.stop is not None
+    assert run.stop.reason is StopReason.CANCELLED
+    assert one.replay(run) == run
+    run = one.load(one.save(run))
+    one.engine.resume(run)
+    assert drive(one, run).text == "bought 3 at 1500"
+    assert one.replay(run) == run
+
+
+@both
 def test_work_that_is_broken_passes_through_and_leaves_the_run_resumable(drive: Any) -> None:
     class Broken(Quote):
         def tell(self, setup: Any, run: Run, event: Event) -> str:

@@ -215,15 +215,16 @@ class Engine:
         observers, enters = setup.observers, setup.enters
         # The row walked, as `walked` reads it: each row passed over has one closed guard, so their number tells which of its outcome.
         by: str | None = None
+        passing: BaseException | None = None
         while True:
             if outcome is not None:
                 if observers:
-                    self._observe(run, "leave")
+                    passing = self._observe(run, "leave") or passing
                 run.came_by, claims = ways[state].get(outcome) or ((state, outcome), None)
                 closed = machine.fire(run, outcome)
                 state = run.state
                 if claims is not None and (claim := claims.get(state)) is not None and self._breaks_claim(run, claim):
-                    return
+                    break
                 if closed:
                     by = f"{outcome}#{len(closed) + 1}"
                     if state in setup.finals:
@@ -233,10 +234,12 @@ class Engine:
             run.steps += 1
             run.trace.append(("state_entered", run.spent_s, state, by))
             if observers:
-                self._observe(run, "enter")
+                passing = self._observe(run, "enter") or passing
             outcome = enters[state](setup, run)
             if outcome is None:
-                return
+                break
+        if passing is not None:
+            raise passing
 
     def _breaks_claim(self, run: Run, claim: Claim) -> bool:
         """Whether the row that was just walked has not spent what it claims; the run is then over."""
@@ -251,16 +254,20 @@ class Engine:
         stop_here(setup, run)
         return True
 
-    def _observe(self, run: Run, when: str) -> None:
+    def _observe(self, run: Run, when: str) -> BaseException | None:
+        """Let who looks on look; what passes through is given back, for the run goes where it goes all the same."""
         observer = self.setup.observers.get((when, run.state))
         if observer is None:
-            return
+            return None
         try:
             observer(run)
+        except PASSES as error:
+            return error
         except Exception as error:
             # It only looks on: what it failed at is told, and the run goes its way.
             why = f"on_{when} raised {said_by(error)}"
             run.trace.append(("observer_failed", run.spent_s, run.state, why))
+        return None
 
     def _let_time_pass(self, run: Run, now: float | None) -> float:
         """The time after a wait, which is counted as one."""
