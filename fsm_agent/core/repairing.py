@@ -41,7 +41,7 @@ def plan_repairs(run: Run, box: Toolbox, repairs: Repairs) -> bool | None:
     ready: list[tuple[Call, tuple[str, str, Any]]] = []
     spent: list[tuple[Call, tuple[str, str, Any]]] = []
     for call, (name, function) in named:
-        if _was_interrupted(run, call, name):
+        if run.replaying is not None and _was_interrupted(run, call, name):
             _leave_due(run, call, name)
             return None
         changed = None if call.body_runs and _only_once(box.get(call.tool)) else _apply(name, function, call, run)
@@ -100,7 +100,7 @@ def repair_interrupted(call: Call) -> bool:
 
 def _was_interrupted(run: Run, call: Call, name: str) -> bool:
     """Whether the run that is replayed was interrupted here; what is asked again now would not be."""
-    told = run.replaying.trace if run.replaying is not None else ()
+    told = run.replaying.trace
     return len(told) > len(run.trace) and bool(told[len(run.trace)] == _interruption(run, call, name))
 
 
