@@ -37,6 +37,7 @@ from fsm_agent.core.effects import CallTools, Check, Compose, Decide, Judge, Pau
 from fsm_agent.core.engine import Engine
 from fsm_agent.core.errors import CannotResume, TableError
 from fsm_agent.core.events import (
+    Approved,
     CallEvent,
     Cancelled,
     Composed,
@@ -45,6 +46,7 @@ from fsm_agent.core.events import (
     DecisionFailed,
     Judged,
     Lost,
+    Paused,
     Raised,
     Returned,
     Started,
@@ -1075,6 +1077,15 @@ def test_what_a_stop_has_asked_is_not_asked_again_by_the_run_that_was_taken_up()
     answer = answer_of(hand.run)
     assert answer is not None
     assert (answer.stop_reason, answer.text, answer.next_questions) == (StopReason.ANSWERED, "as you like", (ASKED,))
+
+
+def test_a_pause_has_asked_nothing_so_the_run_that_people_let_go_on_asks_at_its_end() -> None:
+    tools = by_hand.a_tool("pay", effect="at_most_once"), by_hand.a_tool(approval=True)
+    hand = Hand(*tools, limits=off()).decides(ToolCall("pay", {"eur": 5}, "p")).begins("p").fails("p", "TimeoutError")
+    hand.decides(ToolCall("look", {}, "c2")).tell(Paused()).tell(Approved("c2")).plays().decides(text="paid", finish="stop")
+    answer = answer_of(hand.run)
+    assert answer is not None
+    assert (answer.stop_reason, answer.text, answer.next_questions) == (StopReason.QUESTION, f"paid\n\n{ASKED}", (ASKED,))
 
 
 def test_a_call_that_was_never_begun_is_no_question() -> None:

@@ -126,13 +126,14 @@ def _own_reason(run: Run, table: Table, state: str) -> StopReason:
 def unclear_calls(run: Run) -> list[Call]:
     """The calls that were begun and of which nobody knows whether they took effect: a run that had them asks (03, sections 5 and 6).
 
-    What an earlier stop of the run has said already is not asked again: whoever took the run up knows.
+    What an earlier stop of the run has said already is not asked again: whoever took the run up knows. A pause has said nothing of it.
     """
     if not run.tool_errors or "unknown_outcome" not in run.errors:
         return []
     unclear: dict[str, bool] = {}
     for kind, _, subject, detail in reversed(run.trace):
-        if kind == "resumed":
+        if kind == "resumed" and detail is not None:
+            # Of a stop this line names the state; people who settled a pause leave one that names none.
             break
         if kind == "call_finished" and detail == "unknown_outcome":
             unclear[subject] = True
