@@ -739,3 +739,31 @@ def test_a_machine_that_allows_no_tool_anywhere_is_refused_where_the_agent_has_t
     for tools in (None, ["buy"]):
         assert Agent(TOOLS, decide, machine=machine(tools)).run("go").run.calls[0].ok  # type: ignore[union-attr]
         assert Agent(TOOLS, decide, machine=machine(tools), allowed={"act": []}).run("go").run.calls[0].error == "refused:not_allowed"  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("in_task", [False, True])
+def test_a_batch_that_is_resumed_has_the_calls_of_one_turn_anew(in_task: bool) -> None:
+    ends = [(name, outcome) for name in ("call", "think") for outcome in ("failed", "stopped")]
+    ends += [("call", "called"), ("call", "no_progress"), ("think", "proposed")]
+    table = Table(
+        name="two",
+        initial="think",
+        states=(State("think", work="decide"), State("call", work="call", tools=None), State("end", work="answer")),
+        rows=(Row("think", "decided", "call"), Row("call", "called", "think", (turns_left,)), *(Row(*end, "end") for end in ends)),
+    )
+    ran: list[int] = []
+
+    def look(n: int) -> int:
+        ran.append(n)
+        return n
+
+    def five(ask: Decide) -> Any:
+        return "done" if ask.run.turns else [ToolCall("look", {"n": n}) for n in range(5)]
+
+    agent = Agent([make_tool(look, effect="pure")], five, machine=table, limits=Limits(max_calls_per_turn=3, max_tool_calls=2))
+    stopped = agent.run("go")
+    assert (stopped.stop_reason, ran) == (StopReason.MAX_TOOL_CALLS, [0, 1])
+    assert stopped.run is not None
+    run = agent.load(agent.save(stopped.run))
+    answer = asyncio.run(agent.aresume(run, max_tool_calls=20)) if in_task else agent.resume(run, max_tool_calls=20)
+    assert (answer.stop_reason, ran) == (StopReason.ANSWERED, [0, 1, 2, 3, 4])

@@ -62,7 +62,8 @@ def admit_turn(
     calls = run.open_calls
     admitted = 0
     for call in calls:
-        admitted += call.admitted
+        # Those that were folded in before the run was stopped and taken up again are no part of the batch that is resumed.
+        admitted += call.admitted and not call.counted
     for call in calls:
         if call.ok is None and not call.admitted:
             admit(run, call, box, allowed, policy, admitted, checks, peeks)
