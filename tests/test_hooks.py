@@ -10,6 +10,7 @@ import pytest
 
 from fsm_agent import Agent, Decision, Limits, Policy, Run, Tool, ToolCall
 from fsm_agent.core.answers import Answer
+from fsm_agent.core.autogpt_table import AUTOGPT
 from fsm_agent.core.errors import BuildError, RunError
 from fsm_agent.core.strategies import LoopState, combine, max_iterations, until_finish_reason
 from fsm_agent.core.values import StopReason
@@ -733,3 +734,17 @@ def test_a_strategy_may_bring_a_stop_reason_of_its_own(drive: Drive) -> None:
 
     assert answer.stop_reason == "no_progress"
     assert "Own said stop" in str(answer.stop)
+
+
+@both
+@pytest.mark.parametrize(("most", "path"), [(2, "plan fetch synth done"), (3, "plan fetch synth verify done")])
+def test_the_text_that_the_machine_of_seed_002_writes_is_a_turn_that_is_asked_about_and_told(drive: Drive, most: int, path: str) -> None:
+    began: list[tuple[str, int]] = []
+    hooks = Hooks(on_iteration=lambda about: began.append((about.state, about.iteration_count)))
+    limits = Limits.autogpt(min_evidence=1)
+    desk = Desk("plan", reads(1), close=lambda ask: "written", machine=AUTOGPT, limits=limits, strategy=max_iterations(most), hooks=hooks)
+    answer = drive(desk.agent)
+    assert " ".join(answer.path) == path
+    assert began == [("plan", 0), ("fetch", 1), ("synth", 2)][:most]
+    assert answer.stop_reason is (StopReason.STRATEGY if most == 2 else StopReason.ANSWERED)
+    assert answer.usage["turns"] == most

@@ -13,7 +13,7 @@ from typing import Any
 
 import attrs
 
-from fsm_agent.core.effects import CallTools, Check, Decide, Effect, Pause, RunProgram, Wait
+from fsm_agent.core.effects import CallTools, Check, Compose, Decide, Effect, Pause, RunProgram, Wait
 from fsm_agent.core.engine import Engine
 from fsm_agent.core.errors import RunBusy, RunError
 from fsm_agent.core.events import CallEvent, Cancelled, Checked, Decided, Event, Lost, Paused, Stopped
@@ -277,7 +277,8 @@ class Driver:
             stop = yield from self.guide.after_calls(run, run.calls[phase:], context)
             if stop is not None and not run.closing:
                 return stop
-        if isinstance(effect, Decide):
+        # A text that is written from the evidence is a model turn too; the last one of a run is its answer.
+        if isinstance(effect, Decide) or (isinstance(effect, Compose) and not effect.closing):
             return (yield from self.guide.before_turn(run, self.engine.setup.box, context))
         return None
 
