@@ -288,3 +288,15 @@ def test_after_so_many_calls_no_turn_begins_behind_a_plan_either() -> None:
     agent = Agent([], decider, machine=AUTOGPT, limits=Limits.off(max_steps=50, stop_after_tool_calls=0), clock=ScriptedClock())
     answer = agent.run("what is it?")
     assert (answer.stop_reason, decider.asked) == (StopReason.STOP_AFTER_TOOL_CALLS, 1)
+
+
+def test_the_raise_of_a_run_that_stopped_before_it_wrote_has_room_for_the_closing_turn_too() -> None:
+    limits = Limits.autogpt(max_turns=3, stop_after_tool_calls=3)
+    hand = autogpt(limits=limits).decides(text="plan").asks("look", "look", "look").plays()
+    assert hand.effect.closing is True
+    hand.tell(Composed("so far"))
+    stop = hand.run.stop
+    assert stop is not None
+    assert (stop.state, stop.raise_to) == ("synth", {"stop_after_tool_calls": 4, "max_turns": 4})
+    hand.engine.resume(hand.run, stop.raise_to)
+    assert (hand.reason, hand.effect.closing) == (None, False)

@@ -31,6 +31,9 @@ _BY_OUTCOME = {
     "stopped": StopReason.FATAL,
 }
 
+# The kinds of work that begin with a model turn, and need what such a turn needs.
+_ASKING = frozenset({"decide", "gather", "plan", "synthesize"})
+
 
 def closed_guard(run: Run, guard: Spending) -> ClosedGuard:
     """The record of a spending guard that is closed for this run."""
@@ -168,7 +171,7 @@ def _ahead(run: Run, table: Table, state: str, on: str) -> Iterator[Guard]:
             for later in _openable(run, table.rows_of(row.target, "repaired")):
                 yield from later.guards
                 landing.append(later.target)
-    if any(table.state(name).work in ("decide", "gather") for name in landing):
+    if any(table.state(name).work in _ASKING for name in landing):
         yield budget_left
 
 
