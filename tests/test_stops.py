@@ -49,6 +49,7 @@ from fsm_agent.core.events import (
     Paused,
     Raised,
     Returned,
+    Reused,
     Started,
     Stopped,
     Waited,
@@ -205,7 +206,7 @@ CASES: dict[str, Case] = {
     ),
     "time": Case(
         reason="deadline", guard="time_left", limit="deadline_s", figure=lambda n: 3.0 * n, allowed=lambda n: 3.0 * n,
-        used=lambda n: 3.0 * n, least=lambda n: 4.5 * n, answers=lambda n: Answers(seconds=lambda run: 1.0), by=lambda n: [n],
+        used=lambda n: 3.0 * n, least=lambda n: 4.5 * n, answers=lambda n: Answers(seconds=lambda run: 1.0),
     ),
     "waits": Case(
         reason="max_wait", guard="waits_left", limit="max_wait_s", figure=lambda n: 2.0 * n, allowed=lambda n: 2.0 * n,
@@ -859,6 +860,20 @@ def test_the_empty_results_of_one_intent_are_not_laid_at_the_door_of_another() -
             engine.tell(run, Returned(call.id, []))
     assert run.stop is not None
     assert [(guard.limit, guard.calls) for guard in run.stop.closed] == [("max_empty_results", ("stock", "again"))]
+
+
+def test_time_is_used_by_every_call_whose_body_ran_and_by_no_other() -> None:
+    hand = Hand(by_hand.a_tool(), by_hand.a_tool("free"), limits=off(deadline_s=9.0, reserve_s=0.0)).asks("look", "ghost").begins("c1")
+    hand.gives("c1", now=4.0).asks("free").tell(Reused("c3", "known")).asks("look").begins("c4").gives("c4", now=9.0)
+    assert hand.run.stop is not None
+    assert [(guard.limit, guard.calls) for guard in hand.run.stop.closed] == [("deadline_s", ("c1", "c4"))]
+
+
+def test_turns_without_a_call_are_none_of_those_without_a_new_fact() -> None:
+    hand = Hand(limits=off(max_stale_turns=2)).asks("look").plays(lambda call: "hit").asks("look").plays(lambda call: "hit").decides()
+    hand.asks("look").plays(lambda call: "hit")
+    assert hand.run.stop is not None
+    assert [(guard.limit, guard.calls) for guard in hand.run.stop.closed] == [("max_stale_turns", ("c2", "c3"))]
 
 
 def test_the_text_of_a_stop_says_it_all_in_one_line() -> None:

@@ -77,6 +77,10 @@ def note_closed(run: Run, guards: Iterable[Guard]) -> None:
 def consumers(run: Run, limit: str) -> tuple[str, ...]:
     """The ids of the calls that used up a limit, in order."""
     calls = [*run.calls, *run.open_calls]
+    if limit == "max_stale_turns":
+        # A turn without a call says nothing of facts, and is none of those that are counted.
+        stale = sorted({call.turn for call in calls})[-max(run.stale_turns, 1) :]
+        return tuple(call.id for call in calls if call.turn in stale)
     return tuple(call.id for call in calls if _consumes(run, call, limit))
 
 
@@ -96,7 +100,7 @@ def _consumes(run: Run, call: Call, limit: str) -> bool:
         return run.observations.get(call.observation) == run.same_observation
     if limit == "max_attempts":
         return call.repair is not None
-    return limit in ("max_stale_turns", "deadline_s") and call.turn > run.turns - max(run.stale_turns, 1)
+    return limit == "deadline_s" and call.body_runs > 0
 
 
 def explain(run: Run, table: Table) -> Stop:
