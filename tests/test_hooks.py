@@ -650,6 +650,29 @@ def test_what_a_strategy_looks_at_is_how_the_run_stands(drive: Drive) -> None:
 
 
 @both
+def test_a_turn_that_called_nothing_is_told_to_have_called_nothing(drive: Drive) -> None:
+    seen: list[tuple[int, int, int]] = []
+
+    def look(state: LoopState) -> None:
+        seen.append((state.iteration_count, state.tool_call_count, state.last_turn_tool_call_count))
+
+    def decide(ask: Any) -> Any:
+        return [reads(1), Decision(calls=None), reads(2, 3), "done"][ask.run.turns]  # type: ignore[arg-type]
+
+    tool = Tool(name="read", fn=lambda n: n, effect="pure")
+    drive(Agent([tool], decide, limits=FREE, clock=ScriptedClock(), strategy=look))
+    assert seen == [(1, 1, 1), (2, 1, 0), (3, 3, 2)]
+
+    seen.clear()
+    script_of_002 = script("plan", reads(1), "", reads(2), "")
+    verdicts = iter([{"decision": "need_more"}, {"decision": "done"}])
+    limits = Limits.autogpt(min_evidence=1, max_steps=30)
+    more: dict[str, Any] = {"machine": AUTOGPT, "limits": limits, "clock": ScriptedClock(), "strategy": look}
+    drive(Agent([tool], script_of_002, verify=lambda ask: next(verdicts), close=lambda ask: "written", **more))
+    assert seen == [(1, 0, 0), (2, 1, 1), (3, 1, 0), (4, 2, 1)]
+
+
+@both
 def test_strategies_are_asked_between_turns_only(drive: Drive) -> None:
     desk = Desk(strategy=lambda state: pytest.fail("there is no turn before the first"))
     assert drive(desk.agent).text == "done"

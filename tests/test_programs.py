@@ -132,6 +132,7 @@ def test_the_calls_of_a_program_are_counted_like_those_of_a_turn() -> None:
 
     assert (run.turns, run.emitted_calls, run.tool_calls, run.tool_counts) == (1, 3, 3, {"code": 1, "look": 1, "pay": 1})
     assert [call.turn for call in run.calls] == [1, 1, 1]
+    assert run.last_emitted == 3
 
 
 def test_a_call_that_the_program_made_and_mended_is_no_failure_of_the_turn() -> None:

@@ -385,3 +385,10 @@ def test_a_part_of_the_wrong_kind_is_left_out_and_the_text_is_taken(odd: dict[st
 def test_a_question_that_asks_nothing_is_no_decision(question: Any) -> None:
     answer = Agent([], lambda ask: Decision(question=question), limits=Limits.off(max_turns=9, max_attempts=3)).run("x")
     assert answer.stop_reason != "question"
+
+
+def test_a_request_that_failed_called_nothing() -> None:
+    hand = Hand(limits=off(max_turns=9)).asks("look", "look").plays()
+    assert hand.run.last_emitted == 2
+    hand.tell(DecisionFailed("timeout", "late", "passing"), now=0.5)
+    assert (hand.run.turns, hand.run.emitted_calls, hand.run.last_emitted) == (2, 2, 0)

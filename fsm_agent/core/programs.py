@@ -69,6 +69,7 @@ def open_program_call(run: Run, box: Toolbox, policy: Policy, event: ProgramCall
         number += 1
     run.call_ids[name] = True
     run.emitted_calls += 1
+    run.last_emitted += 1
     made = Call(id=name, tool=event.tool if isinstance(event.tool, str) else "", args=args, turn=call.turn, parent=call.id)
     run.open_calls.append(made)
     tool = box.get(made.tool)

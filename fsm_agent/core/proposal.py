@@ -39,6 +39,7 @@ def accept(run: Run, decision: Decision, policy: Policy, box: Toolbox, typed: Ty
         spend(run, decision.usage)
     calls: tuple[ToolCall, ...] | None = decision.calls
     if calls is None:
+        run.last_emitted = 0
         run.trace.append(("decision", run.spent_s, str(run.turns), 0))
         return malformed(run, "the calls of the decision are no calls", StopReason.INVALID_DECISION)
     emitted, usable = len(calls), False
@@ -82,6 +83,7 @@ def accept(run: Run, decision: Decision, policy: Policy, box: Toolbox, typed: Ty
 def reject(run: Run, event: DecisionFailed) -> str:
     """Take in that no decision could be had: a fault is fed back, bounded; an error ends the run, or passes (``passing``)."""
     run.turns += 1
+    run.last_emitted = 0
     event.usage = exact_usage(event.usage)
     if event.usage is not None:
         spend(run, event.usage)

@@ -32,6 +32,7 @@ class Synthesize:
             return None
         # Written by template, it is a turn all the same: between two of these one is spent.
         run.turns += 1
+        run.last_emitted = 0
         run.draft = Decision(text=findings(run.evidence()))
         return "written"
 
@@ -158,6 +159,7 @@ def _is_more_than_text(decision: Decision) -> bool:
 
 def _take(run: Run, event: Composed) -> None:
     run.turns += 1
+    run.last_emitted = 0
     run.failed_requests = 0
     event.text, event.usage, event.finish = word(event.text), exact_usage(event.usage), word(event.finish)
     if event.usage is not None:
@@ -171,6 +173,7 @@ def _take(run: Run, event: Composed) -> None:
 
 def _note(run: Run, event: ComposeFailed) -> None:
     run.turns += 1
+    run.last_emitted = 0
     event.usage = exact_usage(event.usage)
     if event.usage is not None:
         spend(run, event.usage)
