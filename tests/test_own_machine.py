@@ -19,7 +19,7 @@ from fsm_agent.core.checks import check_bounds, check_table
 from fsm_agent.core.effects import CallTools, Decide, OwnEffect
 from fsm_agent.core.errors import BuildError, CannotResume, RunError, SavedRunError, TableError, WrongEvent
 from fsm_agent.core.events import Decided, Event, Performed, PerformFailed, Returned
-from fsm_agent.core.guards import Opaque, Spending, steps_left, turns_left
+from fsm_agent.core.guards import Opaque, Spending, calls_below_stop, steps_left, turns_left
 from fsm_agent.core.table import Kind
 from fsm_agent.core.values import Decision
 from fsm_agent.core.work import Gather
@@ -767,3 +767,26 @@ def test_a_batch_that_is_resumed_has_the_calls_of_one_turn_anew(in_task: bool) -
     run = agent.load(agent.save(stopped.run))
     answer = asyncio.run(agent.aresume(run, max_tool_calls=20)) if in_task else agent.resume(run, max_tool_calls=20)
     assert (answer.stop_reason, ran) == (StopReason.ANSWERED, [0, 1, 2, 3, 4])
+
+
+@pytest.mark.parametrize("also", [{}, {"max_turns": 3}, {"stop_after_tool_calls": 3}, {"max_steps": 6}, {"max_steps": 7}])
+def test_the_stop_of_a_state_that_only_calls_names_all_that_keeps_the_run_from_going_on(also: dict[str, int]) -> None:
+    ends = [(name, outcome) for name in ("call", "think") for outcome in ("failed", "stopped")]
+    ends += [("call", "called"), ("call", "no_progress"), ("think", "proposed")]
+    within = (turns_left, steps_left, calls_below_stop)
+    table = Table(
+        name="two",
+        initial="think",
+        states=(State("think", work="decide"), State("call", work="call", tools=None), State("end", work="answer")),
+        rows=(Row("think", "decided", "call"), Row("call", "called", "think", within), *(Row(*end, "end") for end in ends)),
+    )
+    look = make_tool(lambda: 1, name="look", effect="pure")
+    limits = Limits.off(**{"max_turns": 9, "max_same_call": 2, **also})
+    agent = Agent([look], lambda ask: "done" if ask.run.turns > 2 else ToolCall("look"), machine=table, limits=limits)
+    stopped = agent.run("go")
+    assert stopped.stop is not None
+    assert stopped.run is not None
+    assert stopped.stop_reason == "duplicate_call"
+    assert set(stopped.stop.raise_to) == {"max_same_call", *also}
+    answer = agent.resume(agent.load(agent.save(stopped.run)), **stopped.stop.raise_to)
+    assert (answer.stop_reason, answer.usage["turns"]) == ("answered", 4)

@@ -160,7 +160,11 @@ class Engine:
         run.claimed = None
         self.setup.machine.rewind(run, stop.state)
         cut_off = self._reopen(run, stop, again)
-        self._walk(run, None if cut_off or not stop.outcome else stop.outcome)
+        on: str | None = stop.outcome
+        if not on:
+            # In a state that only calls nothing is left to do where no call was cut off.
+            on = "called" if self.setup.table.state(stop.state).work == "call" else None
+        self._walk(run, None if cut_off else on)
 
     def _raised(self, run: Run, raises: Mapping[str, Any] | None) -> Limits:
         try:

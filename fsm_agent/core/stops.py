@@ -175,6 +175,11 @@ def _ahead(run: Run, table: Table, state: str, on: str) -> Iterator[Guard]:
             for later in _openable(run, table.rows_of(row.target, "repaired")):
                 yield from later.guards
                 landing.append(later.target)
+    for name in [name for name in landing if table.state(name).work == "call"]:
+        # Of a state that only calls nothing may be left to call.
+        for row in _openable(run, table.rows_of(name, "called")):
+            yield from row.guards
+            landing.append(row.target)
     if any(table.state(name).work in _ASKING for name in landing):
         yield budget_left
 
