@@ -225,7 +225,10 @@ def test_a_clients_failure_is_a_failure_of_the_call(drive: Drive, tool: str, wor
     run = shop.paused()
     shop.agent.deliver_error(run, "w", "OfflineError", "no net")
 
-    assert drive(shop.agent, run).text == "done"
+    answer = drive(shop.agent, run)
+    asked = "\n\nDid send (w) take effect? It was begun, and what became of it is not known."
+    assert answer.text == ("done" if tool == "where" else f"done{asked}")
+    assert answer.stop_reason == ("answered" if tool == "where" else "question")
     assert words(run) == {"w": word}
     assert "no net" in run.calls[0].detail
 
