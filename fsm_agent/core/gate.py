@@ -316,7 +316,7 @@ def share(run: Run, box: Toolbox) -> None:
         key = call_key(call.tool, _same_args(run, tool, call.args, call), True)
         if call.ok is None:
             unbegun.append((effects, key, call))
-        elif key:
+        else:
             leaders[effects, key] = call.id
     for place, key, call in unbegun:
         leader = leaders.setdefault((place, key), call.id) if key else call.id
