@@ -170,31 +170,29 @@ class TableResult:
 
     def first_fault(self, value: object) -> str:
         """See `result_fault`."""
-        found = self.measured(value)
-        return result_fault(self.spec, value, self.empty_ok) if found is None else found[0]
+        return self.measured(value)[0]
 
-    def measured(self, value: object) -> tuple[str, Any] | None:
-        """The first fault of a copy of plain types that is made while it is measured, and that copy; None where there is no such copy.
+    def measured(self, value: object) -> tuple[str, Any]:
+        """The first fault, and the copy of plain types that was made while it was measured; None where none was made.
 
         Of a value that somebody else changes meanwhile the copy is what was measured. Never raises.
         """
         spec, plan = self.spec, self._plan
-        if type(value) is not dict or type(spec) is not dict:
-            return None
-        try:
-            if plan is None or plan.like != spec:
-                plan = self._plan = result_plan(spec)
-            found = plan.measure(value)
-            if found is not None:
-                made = found[1]
-                for name in plan.lists:
-                    if made[name]:
-                        return found
-                if plan.lists and not self.empty_ok and empty_lists(spec, made):
-                    return "empty", made
-            return found
-        except Exception:  # an odd table or value: looked at more closely
-            return None
+        if type(value) is dict and type(spec) is dict:
+            try:
+                if plan is None or plan.like != spec:
+                    plan = self._plan = result_plan(spec)
+                found = plan.measure(value)
+                if found is not None:
+                    made = found[1]
+                    for name in plan.lists:
+                        if made[name]:
+                            return found
+                    nothing = plan.lists and not self.empty_ok and empty_lists(spec, made)
+                    return ("empty", made) if nothing else found
+            except Exception:  # an odd table or value: looked at more closely
+                pass
+        return result_fault(spec, value, self.empty_ok), None
 
     def faults(self, value: object) -> tuple[Fault, ...]:
         """See `result_faults`."""

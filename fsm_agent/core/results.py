@@ -63,8 +63,9 @@ def read_value(tool: Tool, value: Any, verdict: Verdict | None = None, explain: 
     returns, made = tool.returns, None
     if returns is not None:
         if type(returns) is TableResult:
-            made = returns.measured(value)
-        fault = returns.first_fault(value) if made is None else made[0]
+            fault, made = returns.measured(value)
+        else:
+            fault = returns.first_fault(value)
         if fault:
             detail = "; ".join(map(str, returns.faults(value)[:20])) if explain else ""
             empty = EMPTY if fault == "empty" else None
@@ -75,7 +76,7 @@ def read_value(tool: Tool, value: Any, verdict: Verdict | None = None, explain: 
                 # What the tool gave often says itself what is wrong. Of a shortened text no secret could be taken out for sure.
                 of = f" of {short(value, _MOST_SHOWN)}" if explain and not tool.secret else ""
                 return _judged(Reading(False, None, f"result:{name}", f"the post-condition {name!r} does not hold{of}"), verdict)
-    kept = storable(value) if made is None else made[1]
+    kept = storable(value) if made is None else made
     if verdict is not None:
         return _judged(Reading(True, kept), verdict)
     # Of the form that is kept, so that a replay reads the same; and of that nothing raises when it is looked at.

@@ -125,12 +125,9 @@ def _arguments_test(rows: list[ArgumentRow], some: bool) -> ArgumentsTest:
         word, pad = ascii(name), "  " if some else " "
         if some:
             lines.append(f" if {word} in args:")
-        lines.append(f"{pad}one = args[{word}]")
-        if kind is None:
-            lines.append(f"{pad}if True:")
-        else:
-            names[f"kind_{number}"] = kind
-            lines.append(f"{pad}if type(one) is not kind_{number}:")
+        # Of a rule that has to be read the type is none that anything has.
+        names[f"kind_{number}"] = kind
+        lines += [f"{pad}one = args[{word}]", f"{pad}if type(one) is not kind_{number}:"]
         closer = f"first_kind(spec[{word}], one, ({word},)) + {':' + name!a}"
         lines.append(f"{pad} if not fits(spec[{word}], one): return {closer}")
         if options is not None:
