@@ -80,10 +80,15 @@ def accept(run: Run, decision: Decision, policy: Policy, box: Toolbox, typed: Ty
     return malformed(run, "the decision held neither a call nor a text", StopReason.MODEL_EMPTY)
 
 
-def reject(run: Run, event: DecisionFailed) -> str:
-    """Take in that no decision could be had: a fault is fed back, bounded; an error ends the run, or passes (``passing``)."""
+def count_turn(run: Run) -> None:
+    """Count a model turn that has asked for no call."""
     run.turns += 1
     run.last_emitted = 0
+
+
+def reject(run: Run, event: DecisionFailed) -> str:
+    """Take in that no decision could be had: a fault is fed back, bounded; an error ends the run, or passes (``passing``)."""
+    count_turn(run)
     event.usage = exact_usage(event.usage)
     if event.usage is not None:
         spend(run, event.usage)

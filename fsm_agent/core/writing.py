@@ -11,7 +11,7 @@ from fsm_agent.core.events import Composed, ComposeFailed, Decided, Event, Waite
 from fsm_agent.core.exact import exact_decision, exact_usage, word
 from fsm_agent.core.gate import admit_turn
 from fsm_agent.core.plain import storable
-from fsm_agent.core.proposal import FINISHES, accept, ends_run, malformed, overcome, spend, take_text
+from fsm_agent.core.proposal import FINISHES, accept, count_turn, ends_run, malformed, overcome, spend, take_text
 from fsm_agent.core.run import Run
 from fsm_agent.core.sealing import guarded_words
 from fsm_agent.core.setup import Setup
@@ -31,8 +31,7 @@ class Synthesize:
         if setup.composes:
             return None
         # Written by template, it is a turn all the same: between two of these one is spent.
-        run.turns += 1
-        run.last_emitted = 0
+        count_turn(run)
         run.draft = Decision(text=findings(run.evidence()))
         return "written"
 
@@ -158,8 +157,7 @@ def _is_more_than_text(decision: Decision) -> bool:
 
 
 def _take(run: Run, event: Composed) -> None:
-    run.turns += 1
-    run.last_emitted = 0
+    count_turn(run)
     run.failed_requests = 0
     event.text, event.usage, event.finish = word(event.text), exact_usage(event.usage), word(event.finish)
     if event.usage is not None:
@@ -172,8 +170,7 @@ def _take(run: Run, event: Composed) -> None:
 
 
 def _note(run: Run, event: ComposeFailed) -> None:
-    run.turns += 1
-    run.last_emitted = 0
+    count_turn(run)
     event.usage = exact_usage(event.usage)
     if event.usage is not None:
         spend(run, event.usage)
