@@ -14,9 +14,9 @@ from fsm_agent.core.answers import Answer, answer_of
 from fsm_agent.core.effects import Decide
 from fsm_agent.core.engine import Engine
 from fsm_agent.core.errors import LimitsError
-from fsm_agent.core.keys import call_key
 from fsm_agent.core.limits import Limits
 from fsm_agent.core.plain import short
+from fsm_agent.core.repairing import same_args
 from fsm_agent.core.run import Run
 from fsm_agent.core.setup import Setup
 from fsm_agent.core.storable import own_args
@@ -295,6 +295,6 @@ class ToolDesk:
         try:
             name = self._repairs.get(reason)[0]  # type: ignore[arg-type,index]
             mended, changed = self.fixes[name](tool, args)
-            return None if mended == tool and call_key(tool, changed) == call_key(tool, args) else (name, mended, changed)
+            return None if mended == tool and same_args(tool, changed, args) else (name, mended, changed)
         except Exception:
             return None

@@ -78,7 +78,7 @@ def _apply(name: str, repair: Repair, call: Call, run: Run) -> tuple[str, Any] |
         _note(run, call, name, f"gave {opaque_text(changed)[1:-1].rpartition('.')[2]} and no pair of tool and arguments")
         return None
     args = pair[1] if type(pair[1]) is dict else exact_args(pair[1])
-    return None if tool == call.tool and _same(tool, args, call.args) else (tool, args)
+    return None if tool == call.tool and same_args(tool, args, call.args) else (tool, args)
 
 
 def _note(run: Run, call: Call, name: str, what: str) -> None:
@@ -108,7 +108,8 @@ def _interruption(run: Run, call: Call, name: str) -> tuple[str, float, str, str
     return ("repair_failed", run.spent_s, call.id, f"{name} was interrupted")
 
 
-def _same(tool: str, changed: Any, args: Any) -> bool:
+def same_args(tool: str, changed: Any, args: Any) -> bool:
+    """Whether a repair of the arguments has changed nothing that tells two calls apart."""
     if type(changed) is dict and type(args) is dict:
         for name, value in changed.items():
             before = args.get(name, value)
