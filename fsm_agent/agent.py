@@ -172,21 +172,19 @@ class Agent(People, Streams):
     ) -> Run:
         """A new run that has not been driven yet; `scope` is the tenant or user whose memory it shares (its own)."""
         name = run_id if run_id is not None else uuid.uuid4().hex
-        if not (isinstance(name, str) and isinstance(scope, str)):
-            what, text = ("scope", scope) if isinstance(name, str) else ("run_id", name)
-            raise RunError(f"{what} is {short(text, 60)}; give a text, or leave it out")
+        for what, text in (("run_id", name), ("scope", scope)):
+            if not isinstance(text, str):
+                raise RunError(f"{what} is {short(text, 60)}; give a text, or leave it out")
         if seed is not None and type(seed) is not int:
             raise RunError(f"seed is {short(seed, 60)}; give a whole number, or leave it out")
         if fields is not None and not isinstance(fields, Mapping):
             raise RunError(f"fields is {short(fields, 60)}; give a mapping of names to values, or leave it out")
-        if limits is not None:
-            check_kinds(limits=(limits, Limits))
-        if type(request) is not str:
-            if is_messages(request):
-                request = as_plain(request)
-            elif issubclass(type(request), str):
-                # A text of another class has no form in a saved run.
-                request = word(request)
+        check_kinds(limits=(limits, Limits))
+        if is_messages(request):
+            request = as_plain(request)
+        elif type(request) is not str and issubclass(type(request), str):
+            # A text of another class has no form in a saved run.
+            request = word(request)
         number = seed if seed is not None else zlib.crc32(name.encode(errors="backslashreplace"))
         return self.engine.start(request, run_id=name, limits=limits, scope=scope, seed=number, fields=fields)
 

@@ -158,8 +158,6 @@ def _text(run: Run, stop: Stop, found: list[Call], said: str) -> str:
     # Of an answer of a form that was asked for the text is that form and nothing else.
     unclear = [] if run.answer is not None else [_whether(call) for call in unclear_calls(run)]
     if stop.reason in OF_ITSELF:
-        if said and not unclear:
-            return said
         parts = [said or findings(found) or ("" if unclear else "Done; nothing was found."), *unclear]
     else:
         parts = [said, findings(found), *unclear, f"Stopped: {_why(stop)}."]

@@ -80,7 +80,7 @@ class History(Sequence[Message]):
     def __getitem__(self, index: int | slice) -> Message | list[Message]:
         """One message, or a list of several."""
         length = self._length
-        if type(index) is not int and isinstance(index, slice):
+        if isinstance(index, slice):
             return [self._all[n] for n in range(*index.indices(length))]
         if not -length <= index < length:
             raise IndexError(f"message {index} of a history of {length}")

@@ -100,8 +100,7 @@ class Driver:
         Raises RunBusy while another driver has the run, RunError where there is no decider, or decider, verifier, closer, a
         hook, a strategy or a performer is a coroutine function.
         """
-        if self._needs_loop or self.decide is None:
-            self.check()
+        self.check()
         engine, clock, caller, answerer = self.engine, self.host.clock, self._caller, self._answerer
         take(run)
         # Where no time runs out, whoever decides is asked here, function or model.
