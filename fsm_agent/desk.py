@@ -92,6 +92,7 @@ class ToolDesk:
     _door: Door = attrs.field(init=False)
     _repairs: Repairs = attrs.field(init=False)
     _drivers: dict[bool, Driver] = attrs.field(init=False)
+    _handler: Driver = attrs.field(init=False)
     _limits: dict[Any, Limits] = attrs.field(init=False, factory=dict)
 
     def __attrs_post_init__(self) -> None:
@@ -122,6 +123,9 @@ class ToolDesk:
             )
             for naive in (False, True)
         }
+        # Nobody gets the runs of this one, so what they find need not be theirs alone: the answer has copies of it.
+        lent = attrs.evolve(host, memory=DictMemory(self.cache, lends=True))
+        self._handler = attrs.evolve(self._drivers[False], host=lent)
 
     def handle(self, order: object) -> dict[str, Any]:
         """Handle one order with repair; see `answer` for what comes back.
@@ -132,7 +136,10 @@ class ToolDesk:
             limits = self.limits()
         except LimitsError as error:
             return unhandled("limits:MAX_ATTEMPTS", error)
-        return self.answer(self._driven(order, False, limits))
+        driver = self._handler
+        run = driver.engine.start(order, run_id=self._door.numbered(), limits=limits)
+        driver.drive(run)
+        return self.answer(run)
 
     async def ahandle(self, order: object) -> dict[str, Any]:
         """`handle` inside a running event loop; bodies may be coroutine functions."""
@@ -140,7 +147,7 @@ class ToolDesk:
             limits = self.limits()
         except LimitsError as error:
             return unhandled("limits:MAX_ATTEMPTS", error)
-        driver = self._drivers[False]
+        driver = self._handler
         run = driver.engine.start(order, run_id=self._door.numbered(), limits=limits)
         await driver.adrive(run)
         return self.answer(run)
@@ -155,11 +162,8 @@ class ToolDesk:
 
         Raises LimitsError, where there is repair, for attempts that are neither an int nor None.
         """
-        return self._driven(order, naive, None if naive else self.limits())
-
-    def _driven(self, order: object, naive: bool, limits: Limits | None) -> Run:
         driver = self._drivers[naive]
-        run = driver.engine.start(order, run_id=self._door.numbered(), limits=limits)
+        run = driver.engine.start(order, run_id=self._door.numbered(), limits=None if naive else self.limits())
         driver.drive(run)
         return run
 

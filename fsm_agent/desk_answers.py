@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from fsm_agent.core.plain import LEAVES, plain_copy, short
+from fsm_agent.core.storable import own_args
 from fsm_agent.host.memory import is_plain
 
 
@@ -34,7 +35,7 @@ def rows_of(value: Any) -> list[Any]:
     """The rows of a result: its ``rows``, else the first list it holds, else itself where it is a list; a copy."""
     if type(value) is dict or isinstance(value, Mapping):
         value = value["rows"] if "rows" in value else next((item for item in value.values() if isinstance(item, list)), [])
-    return [row.copy() if type(row) is dict else plain_copy(row) for row in value] if type(value) is list else []
+    return [own_args(row) for row in value] if type(value) is list else []
 
 
 def _bare(value: Any) -> Any:

@@ -12,6 +12,7 @@ from fsm_agent.core.effects import Effect, Wait
 from fsm_agent.core.ending import abandon, finish, stop_here
 from fsm_agent.core.errors import PASSES, CannotResume, LimitsError, TableError, WrongEvent
 from fsm_agent.core.events import Cancelled, Decided, DecisionFailed, Event, Resumed, Started, Stopped, Waited
+from fsm_agent.core.guards import Guard
 from fsm_agent.core.limits import Limits
 from fsm_agent.core.plain import plain_copy, short
 from fsm_agent.core.repairing import repair_interrupted
@@ -224,8 +225,13 @@ class Engine:
             if outcome is not None:
                 if observers:
                     passing = self._observe(run, "leave") or passing
-                run.came_by, claims = ways[state].get(outcome) or ((state, outcome), None)
-                closed = machine.fire(run, outcome)
+                way = ways[state].get(outcome)
+                if way is None:
+                    raise machine.no_row(run, outcome)
+                run.came_by, claims, move = way
+                closed: list[Guard] = []
+                if not move(run, closed):
+                    raise machine.no_row(run, outcome, closed)
                 state = run.state
                 if claims is not None and (claim := claims.get(state)) is not None and self._breaks_claim(run, claim):
                     break

@@ -153,17 +153,18 @@ class TtlMemory:
 class DictMemory:
     """A memory over a plain dict that others read, fill and clear at any moment: canonical key -> the bare value.
 
-    Successes only, no expiry and no scopes: everybody who has the dict shares it.
+    Successes only, no expiry and no scopes: everybody who has the dict shares it. With `lends` a value is kept and given as it
+    is, uncopied, for whoever changes none and copies what goes further.
     """
 
-    __slots__ = ("_mapping",)
+    __slots__ = ("_lends", "_mapping")
 
-    def __init__(self, mapping: MutableMapping[str, Any]) -> None:
+    def __init__(self, mapping: MutableMapping[str, Any], *, lends: bool = False) -> None:
         """Read and fill `mapping` itself, never a copy; `BuildError` if it is no mutable mapping."""
         if not isinstance(mapping, MutableMapping):
             got = type(mapping).__name__
             raise BuildError(f"DictMemory(mapping=): expected a dict or another mutable mapping, got {got}")
-        self._mapping = mapping
+        self._mapping, self._lends = mapping, lends
 
     def get(self, key: str, scope: str, now: float) -> Remembered | None:
         """Return a copy of the value under `key` as a success stored at `now`, or None; `scope` makes no difference."""
@@ -172,7 +173,9 @@ class DictMemory:
         try:
             # One lookup: between a test for the key and the reading of it somebody may have cleared the dict.
             value = self._mapping.get(key, _ABSENT)
-            return None if value is _ABSENT else new_remembered(True, plain_copy(value), "", "", now, None, "", "")
+            if value is _ABSENT:
+                return None
+            return new_remembered(True, value if self._lends else plain_copy(value), "", "", now, None, "", "")
         except Exception:
             return None
 
@@ -181,7 +184,7 @@ class DictMemory:
         if not value.ok:
             return
         try:
-            copy = _ABSENT if value.ttl_s == 0 else _first_copy(value.value)
+            copy = _ABSENT if value.ttl_s == 0 else value.value if self._lends else _first_copy(value.value)
             if copy is _ABSENT:
                 self._mapping.pop(key, None)
             else:
