@@ -93,10 +93,10 @@ class Caller:
         self, run: Run, effect: CallTools, tool: Tool, context: Any, origin: float, watch: Watch | None
     ) -> Performance | None:
         """Begin one call that is performed alone; None where memory or the breaker answered it, or its arguments do not fit."""
-        job = perform.before(self.host, run, effect.calls[0], tool)
+        job = perform.before(self.host, run, effect.calls[0], tool, context=context)
+        event = job.event
         try:
-            event = job.event
-            if event is None and (event := self._unfit(job, run, context)) is None:
+            if event is None:
                 if tool.exclusive:
                     job.turn = self.turn
                 clock = self.host.clock
@@ -128,14 +128,6 @@ class Caller:
             perform.release(self.host, (job,))
             raise
 
-    def _unfit(self, job: Performance, run: Run, context: Any) -> CallEvent | None:
-        """Give a job the arguments of its body; an event where they cannot be made."""
-        try:
-            job.args = perform.arguments(job.tool, job.call, run, job.seconds, context)
-        except Exception as error:
-            return perform.raised(job.tool, job.call, error, ran=False)
-        return None
-
     def _prepare(self, run: Run, effect: CallTools, context: Any, origin: float, jobs: list[Performance]) -> None:
         """Begin the bodies that have to run, as `jobs`; calls that memory or breaker answer for are told at once."""
         host, box = self.host, self.engine.setup.box
@@ -149,18 +141,13 @@ class Caller:
                 self.engine.tell(run, Gone(call.id), self._now(origin))
                 told = True
                 continue
-            job = perform.before(host, run, call, tool)
-            event = job.event
-            if event is None:
-                jobs.append(job)
-                job.seconds = perform.seconds_left(tool, run)
+            job = perform.before(host, run, call, tool, perform.seconds_left(tool, run), context)
+            if job.event is None:
                 job.turn = self.turn if tool.exclusive else None
-                event = self._unfit(job, run, context)
-                if event is None:
-                    continue
-                jobs.pop()
-            self.end(run, job, event, origin)
-            told = True
+                jobs.append(job)
+            else:
+                self.end(run, job, job.event, origin)
+                told = True
         if told and jobs:
             perform.release(host, [job for job in jobs if job.call.ok is not None])
             jobs[:] = [job for job in jobs if job.call.ok is None]

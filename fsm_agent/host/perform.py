@@ -14,6 +14,7 @@ import attrs
 from fsm_agent.core.errors import PASSES
 from fsm_agent.core.events import CallEvent, CircuitOpen, Raised, Returned, Reused
 from fsm_agent.core.exact import exact_verdict
+from fsm_agent.core.figures import finite_seconds
 from fsm_agent.core.keys import call_key, key_args
 from fsm_agent.core.plain import plain_copy
 from fsm_agent.core.redact import memory_form, redacted
@@ -22,7 +23,7 @@ from fsm_agent.core.sealing import former_secrets
 from fsm_agent.core.tools import Outcome, Tool
 from fsm_agent.core.values import OK, PURE, Verdict
 from fsm_agent.host.clock import SystemClock
-from fsm_agent.host.memory import Remembered, new_remembered
+from fsm_agent.host.memory import new_remembered
 from fsm_agent.host.ports import Host, ToolContext
 
 _SYSTEM = SystemClock()
@@ -62,9 +63,14 @@ def reentered(call: Call) -> CallEvent:
     return Raised(call.id, "RuntimeError", f"{why}; call it after that, or give it to an agent of its own", None, False)
 
 
-def before(host: Host, run: Run, call: Call, tool: Tool) -> Performance:
-    """Consult memory and breaker; the performance has its event already when one of them answers for the body."""
-    performance = Performance(call, tool)
+def before(
+    host: Host, run: Run, call: Call, tool: Tool, seconds: float | None = None, context: Any = None
+) -> Performance:
+    """Consult memory and breaker, and make the arguments of the body, which has so many seconds.
+
+    The performance has its event already where memory or the breaker answers for the body, or its arguments cannot be made.
+    """
+    performance = Performance(call, tool, seconds=seconds)
     memory = host.memory
     if memory is not None and (key := _memory_key(host, run, tool, call)):
         performance.key = key
@@ -77,8 +83,15 @@ def before(host: Host, run: Run, call: Call, tool: Tool) -> Performance:
         admission = host.breakers.admit(tool.name, tool.breaker, _now(host))
         if admission.open:
             performance.event = CircuitOpen(call.id, admission.retry_after_s)
-        else:
-            performance.ticket = admission.ticket
+            return performance
+        performance.ticket = admission.ticket
+    try:
+        performance.args = arguments(tool, call, run, seconds, context)
+    except Exception as error:
+        performance.event = raised(tool, call, error, ran=False)
+    except BaseException:
+        release(host, (performance,))
+        raise
     return performance
 
 
@@ -261,36 +274,29 @@ def _remember(host: Host, run: Run, performance: Performance, word: str | None) 
     """Remember what came of a body; `word` is its error word where a repair has changed its call since."""
     call, tool, memory = performance.call, performance.tool, host.memory
     assert memory is not None
-    if call.ok:
+    event: Any = performance.event
+    if not call.ok:
+        # One that may be tried again has used up its tries by now.
+        ttl = tool.negative_ttl_s if tool.negative_ttl_s is not None else host.negative_ttl_s
+    elif event.verdict is None or says_success(event):
         ttl = tool.cache_ttl_s if tool.cache_ttl_s is not None else host.ttl_s
-        event: Any = performance.event
-        if ttl and (event.verdict is None or says_success(event)):
-            memory.put(performance.key, performance.scope, _kept(host, run, call, ttl))
     else:
-        negative = tool.negative_ttl_s if tool.negative_ttl_s is not None else host.negative_ttl_s
-        if negative:
-            # One that may be tried again has used up its tries by now.
-            kept = _kept(host, run, call, negative)
-            if word is not None:
-                said = performance.event.message if isinstance(performance.event, Raised) else ""
-                kept = attrs.evolve(kept, ok=False, value=None, error=word, detail=said, tool=tool.name)
-            memory.put(performance.key, performance.scope, kept)
+        return
+    if not ttl:
+        return
+    stored_at = 0.0 if host.clock is None else finite_seconds(host.clock.wall(), "Clock.wall()")
+    ttl_s = None if ttl == _FOREVER else ttl
+    if word is None:
+        kept = new_remembered(bool(call.ok), call.value, call.error, call.detail, stored_at, ttl_s, run.id, call.tool)
+    else:
+        kept = new_remembered(False, None, word, getattr(event, "message", ""), stored_at, ttl_s, run.id, tool.name)
+    memory.put(performance.key, performance.scope, kept)
 
 
 def says_success(event: CallEvent | None) -> bool:
     """True for a value that nobody classified, or as OK; another class would be lost with a remembered value."""
     verdict = event.verdict if isinstance(event, Returned) else None
     return verdict is None or verdict.result_class is OK
-
-
-def _kept(host: Host, run: Run, call: Call, ttl: float) -> Remembered:
-    ttl_s = None if ttl == _FOREVER else ttl
-    ok, stored_at = bool(call.ok), 0.0 if host.clock is None else host.clock.wall()
-    if type(stored_at) is float and stored_at - stored_at == 0.0:
-        return new_remembered(ok, call.value, call.error, call.detail, stored_at, ttl_s, run.id, call.tool)
-    return Remembered(
-        ok=ok, value=call.value, error=call.error, detail=call.detail, stored_at=stored_at, ttl_s=ttl_s, run_id=run.id, tool=call.tool
-    )
 
 
 def _classified(tool: Tool, outcome: Outcome) -> Verdict | None:
