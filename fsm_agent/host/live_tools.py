@@ -75,10 +75,16 @@ class LiveTools:
     def argument_names(self, name: Any) -> list[str] | None:
         """The arguments that a tool's contract knows, or None when there is no such tool or it has no contract."""
         try:
-            text = name if type(name) is str else _text(name)
-            entry = None if text is None else self._entries.get(text)
+            if type(name) is not str and (name := _text(name)) is None:
+                return None
+            entry: Any = self._entries.get(name)
+            args = entry.get("args") if type(entry) is dict or isinstance(entry, Mapping) else None
+            if type(args) is not dict and not isinstance(args, Mapping):
+                if not isinstance(args, ArgumentsContract):
+                    return None
+                args = args.json_schema()
             # A copy: the contract may be edited while somebody goes through its names.
-            return None if entry is None else _argument_names(entry)
+            return list(args.get("properties") or ()) if type(args.get("type")) is str else list(args)
         except Exception:
             return None
 
@@ -86,15 +92,6 @@ class LiveTools:
 def _text(name: object) -> str | None:
     """The text of a name, also of one of a class of its own, such as a member of an enum; None for what is no text."""
     return str.__str__(name) if issubclass(type(name), str) else None
-
-
-def _argument_names(entry: Any) -> list[str] | None:
-    args = entry.get("args") if type(entry) is dict or isinstance(entry, Mapping) else None
-    if type(args) is not dict and not isinstance(args, Mapping):
-        if not isinstance(args, ArgumentsContract):
-            return None
-        args = args.json_schema()
-    return list(args.get("properties") or ()) if type(args.get("type")) is str else list(args)
 
 
 def _rest(entry: Mapping[str, Any]) -> Any:
