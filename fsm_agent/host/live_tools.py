@@ -78,6 +78,8 @@ class LiveTools:
             if type(name) is not str and (name := _text(name)) is None:
                 return None
             entry: Any = self._entries.get(name)
+            if entry is None:
+                return None
             args = entry.get("args") if type(entry) is dict or isinstance(entry, Mapping) else None
             if type(args) is not dict and not isinstance(args, Mapping):
                 if not isinstance(args, ArgumentsContract):
