@@ -64,9 +64,9 @@ class Calls:
 
     def decision(self, turn: int) -> Decision | None:
         """The decision of a turn, from the journal; None where that turn had none."""
-        journal = self._run.journal
-        while self._turn < turn and self._events < len(journal):
-            event = journal[self._events][1]
+        journal = self._run.flat_journal
+        while self._turn < turn and 2 * self._events < len(journal):
+            event = journal[2 * self._events + 1]
             self._events += 1
             if isinstance(event, _TURNS):
                 self._turn += 1

@@ -262,10 +262,11 @@ def test_usage_is_the_counters_of_the_run() -> None:
 
 
 def test_an_answer_does_not_follow_the_run_when_that_goes_on() -> None:
-    run = a_run(trace=[("state_entered", 0.0, state, None) for state in ("normalize", "final")], calls=[a_call()])
+    entered = ["state_entered", 0.0, "normalize", None, "state_entered", 0.0, "final", None]
+    run = a_run(flat_trace=entered, calls=[a_call()])
     answer = answered(run)
     before = attrs.evolve(answer)
-    run.trace.append(("state_entered", 0.0, "gather", None))
+    run.flat_trace.extend(("state_entered", 0.0, "gather", None))
     run.calls.append(a_call(number=2))
     run.turns = 9
     assert answer == before

@@ -58,7 +58,7 @@ def _holds_a_secret(run: Run) -> bool:
 
 def _without_details(run: Run) -> Run:
     stop = attrs.evolve(run.stop, detail=run.stop.detail.split(" (")[0]) if run.stop is not None else None
-    return attrs.evolve(run, note=run.note.split(" (")[0], stop=stop, trace=[])
+    return attrs.evolve(run, note=run.note.split(" (")[0], stop=stop, flat_trace=[])
 
 
 def _every_step(engine: Engine, run: Run, answers: Answers) -> list[Run]:

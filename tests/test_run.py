@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import copy
 import pickle
+import threading
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from fsm_agent import Agent, Run, ToolCall, tool
+from fsm_agent.core.limits import Limits
 from fsm_agent.core.values import StopReason
 
 COPIES: dict[str, Callable[[Run], Run]] = {
@@ -74,3 +76,39 @@ def test_a_finished_run_and_its_answer_are_copied_whole(how: str) -> None:
     assert one == answer.run
     assert (agent.save(one), agent.history(one)) == (agent.save(answer.run), agent.history(answer.run))
     assert agent.answer(one) == agent.answer(answer.run)
+
+
+def test_trace_and_journal_are_lists_of_rows_that_a_reader_may_change_without_the_run() -> None:
+    run = copying([], copy.copy).run("x").run
+    rows, told = run.trace, run.journal
+    assert [len(row) for row in rows] == [4] * run.row_count
+    assert rows[0] == ("run_started", 0.0, run.id, None)
+    assert rows[-1] == ("answer", run.spent_s, "answered", None)
+    assert [type(event).__name__ for _, event in told] == ["Decided", "Started", "Returned", "Returned", "Decided"]
+    assert all(0.0 <= at <= run.spent_s for at, _ in told)
+    rows.clear()
+    told.clear()
+    assert (len(run.trace), len(run.journal)) == (run.row_count, 5)
+
+
+def test_the_rows_from_a_number_on_are_the_rest_of_the_trace() -> None:
+    run = copying([], copy.copy).run("x").run
+    for since in range(run.row_count + 2):
+        assert run.rows(since) == run.trace[since:]
+
+
+def test_a_run_can_be_read_from_another_thread_while_it_is_driven() -> None:
+    run, over = Run(id="r", request="x", state="s", limits=Limits()), threading.Event()
+
+    def drive() -> None:
+        for n in range(20_000):
+            run.flat_trace.extend(("state_entered", 0.0, f"s{n % 3}", None))
+            run.flat_journal.extend((0.0, n))
+        over.set()
+
+    threading.Thread(target=drive).start()
+    while not over.is_set():
+        assert all(kind == "state_entered" for kind, *_ in run.trace)
+        assert [event for _, event in run.journal][:3] in ([], [0], [0, 1], [0, 1, 2])
+        assert run.row_count * 4 <= len(run.flat_trace)
+    assert (run.row_count, len(run.journal), len(run.path)) == (20_000, 20_000, 20_000)

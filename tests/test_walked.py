@@ -124,7 +124,7 @@ def test_a_run_of_another_machine_is_refused_by_name() -> None:
 def test_an_outcome_with_a_number_in_its_name_is_itself() -> None:
     table = attrs.evolve(two_ways(), rows=[Row("ask", "x#2", "end"), *two_ways().rows])
     run = agent(two_ways()).run("x").run
-    run.trace[:] = [("state_entered", 0.0, "ask", None), ("state_entered", 0.0, "end", "x#2")]
+    run.flat_trace[:] = ["state_entered", 0.0, "ask", None, "state_entered", 0.0, "end", "x#2"]
     assert walked(table, run) == [table.rows[0]]
 
 

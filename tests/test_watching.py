@@ -28,7 +28,7 @@ LONG = 20.0
 
 def run_with(*kinds: str) -> Run:
     run = Run(id="r", request="go", state="s", limits=Limits())
-    run.trace += [(kind, 0.5 * n, "x", None) for n, kind in enumerate(kinds)]
+    run.flat_trace += [entry for n, kind in enumerate(kinds) for entry in (kind, 0.5 * n, "x", None)]
     return run
 
 
@@ -51,7 +51,7 @@ def test_each_line_is_handed_on_once_in_order_with_its_number_and_the_time_of_th
     feed.happened(run)
     feed.happened(run)
     clock.advance(5.0)
-    run.trace.append(("c", 1.5, "y", {"k": 1}))
+    run.flat_trace.extend(("c", 1.5, "y", {"k": 1}))
     feed.happened(run)
 
     assert heard == [
@@ -80,7 +80,7 @@ def test_text_stands_between_the_lines_and_is_void_only_where_there_was_some() -
     feed.discarded(run)
     feed.discarded(run)
     feed.delta(run, "hi")
-    run.trace.append(("b", 0.0, "x", None))
+    run.flat_trace.extend(("b", 0.0, "x", None))
     feed.happened(run)
     feed.discarded(run)
 

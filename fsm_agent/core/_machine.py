@@ -6,7 +6,7 @@ which enters through the library's public hook, only has to look at conditions. 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, cast
 
 from transitions import Machine as _Machine
@@ -23,8 +23,6 @@ from fsm_agent.core.table import Table
 # The guards that are asked by their own test, without a call in between.
 _TESTED = (AllOf, Opaque, Spending)
 _Check = Callable[[_EventData], bool]
-# Moves a run along its first open row of one outcome and says whether there was one; the guards closed before it go into the list.
-Move = Callable[[Run, "list[Guard]"], bool]
 
 
 def _condition(guard: Guard) -> _Check:
@@ -83,12 +81,9 @@ class _LeanMachine(_StockMachine):
 
 
 class Machine:
-    """A table compiled once, shared by every run of it and safe between threads.
+    """A table compiled once, shared by every run of it and safe between threads."""
 
-    `moves` are what moves a run by each outcome; `fire` says besides which guards were closed, and what was wrong.
-    """
-
-    __slots__ = ("_events", "_machine", "moves", "table")
+    __slots__ = ("_events", "_machine", "_triggers", "table")
 
     def __init__(self, table: Table, *, stock: bool = False) -> None:
         """Compile a checked table; `stock` takes the library's own classes, for comparison."""
@@ -111,7 +106,7 @@ class Machine:
                 tests = [(guard, cast(Any, guard).test if type(guard) in _TESTED else guard) for guard in row.guards]
                 cast(_LeanTransition, made).guards = tuple(tests)
         self._events = {row.outcome: self._machine.events[_trigger(row.outcome)] for row in table.rows}
-        self.moves: dict[str, Move] = {outcome: event.trigger for outcome, event in self._events.items()}
+        self._triggers = {outcome: event.trigger for outcome, event in self._events.items()}
 
     def fire(self, run: Run, outcome: str) -> list[Guard]:
         """Walk the first open row and move the run; returns the guards that were closed in the rows before it.
@@ -120,17 +115,13 @@ class Machine:
         """
         closed: list[Guard] = []
         try:
-            if self.moves[outcome](run, closed):
+            if self._triggers[outcome](run, closed):
                 return closed
         except (KeyError, _MachineError, ValueError):
             # No such outcome, no row for this state, or a state that the machine does not have; a guard's own error never
             # comes here.
             pass
-        raise self.no_row(run, outcome, closed)
-
-    def no_row(self, run: Run, outcome: str, closed: Sequence[Guard] = ()) -> NoRow:
-        """The error of a run whose state has no open row for the outcome; `closed` are the guards that were."""
-        return NoRow(run.state, outcome, self.outcomes(run.state), tuple(guard.name for guard in closed))
+        raise NoRow(run.state, outcome, self.outcomes(run.state), tuple(guard.name for guard in closed))
 
     def outcomes(self, state: str) -> tuple[str, ...]:
         """The outcomes that a state has rows for, in the order of the table."""

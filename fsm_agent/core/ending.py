@@ -33,7 +33,7 @@ def _settle_unbegun(run: Run) -> None:
 def finish(run: Run, reason: str) -> None:
     """The run is over."""
     run.closing = False
-    run.trace.append(("answer", run.spent_s, str(reason), None))
+    run.flat_trace.extend(("answer", run.spent_s, str(reason), None))
 
 
 def abandon(run: Run, box: Toolbox, call: Call) -> None:
@@ -46,7 +46,7 @@ def abandon(run: Run, box: Toolbox, call: Call) -> None:
         call.body_runs += 1
         run.body_runs += 1
     run.errors.append(call.error)
-    run.trace.append(("call_finished", run.spent_s, call.id, call.error))
+    run.flat_trace.extend(("call_finished", run.spent_s, call.id, call.error))
 
 
 def _is_unsaid(run: Run) -> bool:

@@ -12,11 +12,10 @@ from fsm_agent.core.effects import Effect, Wait
 from fsm_agent.core.ending import abandon, finish, stop_here
 from fsm_agent.core.errors import PASSES, CannotResume, LimitsError, TableError, WrongEvent
 from fsm_agent.core.events import Cancelled, Decided, DecisionFailed, Event, Resumed, Started, Stopped, Waited
-from fsm_agent.core.guards import Guard
 from fsm_agent.core.limits import Limits
 from fsm_agent.core.plain import plain_copy, short
 from fsm_agent.core.repairing import repair_interrupted
-from fsm_agent.core.run import Call, Run, Stop, new_run
+from fsm_agent.core.run import ROW, Call, Run, Stop, new_run
 from fsm_agent.core.sealing import seal_journal
 from fsm_agent.core.setup import Setup
 from fsm_agent.core.short_text import said_by
@@ -59,7 +58,7 @@ class Engine:
             # What the caller gave and a replay starts from stays as it was, whatever the run's work does to its fields.
             run.first_fields = plain_copy(dict(fields))
             run.fields = plain_copy(run.first_fields)
-        run.trace.append(("run_started", 0.0, run_id, None))
+        run.flat_trace.extend(("run_started", 0.0, run_id, None))
         self._walk(run, None)
         return run
 
@@ -79,7 +78,7 @@ class Engine:
             raise WrongEvent(
                 f"run {run.id!r} is over ({run.stop.reason.value}) and was told {type(event).__name__}; resume it first"
             )
-        kind, rows = type(event), len(run.trace)
+        kind, told = type(event), len(run.flat_trace)
         before, waited = run.spent_s, run.waited_s
         if kind in _ODD or run.not_before_s > before:
             if kind in _STOPS:
@@ -98,14 +97,14 @@ class Engine:
             outcome = setup.tells[run.state](setup, run, event)
         except WrongEvent:
             run.spent_s, run.waited_s = before, waited
-            del run.trace[rows:]
+            del run.flat_trace[told:]
             raise
         except PASSES:
             # A repair was interrupted; what the run was told, it was told all the same.
-            if run.trace[rows:] and run.trace[-1][0] == "repair_failed":
-                run.journal.append((run.spent_s, event))
+            if len(run.flat_trace) > told and run.flat_trace[-ROW] == "repair_failed":
+                run.flat_journal.extend((run.spent_s, event))
             raise
-        run.journal.append((run.spent_s, event))
+        run.flat_journal.extend((run.spent_s, event))
         if outcome is not None:
             self._walk(run, outcome)
         elif run.stop is not None:
@@ -123,7 +122,7 @@ class Engine:
             event = Started(ids)
             if len(known) < _MOST_KNOWN:
                 known[ids] = event
-        run.journal.append((run.spent_s, event))
+        run.flat_journal.extend((run.spent_s, event))
 
     def resume(self, run: Run, raises: Mapping[str, Any] | None = None, *, again: bool = True) -> None:
         """Let a stopped or paused run go on where it stopped, with the limits named raised.
@@ -151,9 +150,9 @@ class Engine:
         if stop is None:
             self._raise_limits(run, limits)
             return
-        run.journal.append((run.spent_s, Resumed(limits, run.limits, again)))
+        run.flat_journal.extend((run.spent_s, Resumed(limits, run.limits, again)))
         run.limits = limits
-        run.trace.append(("resumed", run.spent_s, run.id, stop.state))
+        run.flat_trace.extend(("resumed", run.spent_s, run.id, stop.state))
         run.resumed += 1
         run.failed_requests = 0
         run.stop, run.stopping, run.closed, run.closing_text, run.note = None, None, (), "", ""
@@ -177,7 +176,7 @@ class Engine:
 
     def _raise_limits(self, run: Run, limits: Limits) -> None:
         """Give a run that stands still, but is not stopped, other limits; whoever drives it on goes by them."""
-        run.journal.append((run.spent_s, Resumed(limits, run.limits)))
+        run.flat_journal.extend((run.spent_s, Resumed(limits, run.limits)))
         run.limits = limits
 
     def _reopen(self, run: Run, stop: Stop, again: bool) -> bool:
@@ -225,13 +224,8 @@ class Engine:
             if outcome is not None:
                 if observers:
                     passing = self._observe(run, "leave") or passing
-                way = ways[state].get(outcome)
-                if way is None:
-                    raise machine.no_row(run, outcome)
-                run.came_by, claims, move = way
-                closed: list[Guard] = []
-                if not move(run, closed):
-                    raise machine.no_row(run, outcome, closed)
+                run.came_by, claims = ways[state].get(outcome) or ((state, outcome), None)
+                closed = machine.fire(run, outcome)
                 state = run.state
                 if claims is not None and (claim := claims.get(state)) is not None and self._breaks_claim(run, claim):
                     break
@@ -242,7 +236,7 @@ class Engine:
                 else:
                     by = outcome
             run.steps += 1
-            run.trace.append(("state_entered", run.spent_s, state, by))
+            run.flat_trace.extend(("state_entered", run.spent_s, state, by))
             if observers:
                 passing = self._observe(run, "enter") or passing
             outcome = enters[state](setup, run)
@@ -276,7 +270,7 @@ class Engine:
         except Exception as error:
             # It only looks on: what it failed at is told, and the run goes its way.
             why = f"on_{when} raised {said_by(error)}"
-            run.trace.append(("observer_failed", run.spent_s, run.state, why))
+            run.flat_trace.extend(("observer_failed", run.spent_s, run.state, why))
         return None
 
     def _let_time_pass(self, run: Run, now: float | None) -> float:
@@ -286,7 +280,7 @@ class Engine:
             raise WrongEvent(f"run {run.id!r} was told Waited in state {run.state!r} and waits for no time to pass")
         after = max(before, effect.until_s if now is None else now)
         run.waited_s += after - before
-        run.trace.append(("waiting", before, run.id, after - before))
+        run.flat_trace.extend(("waiting", before, run.id, after - before))
         return after
 
     def _stop_midway(self, run: Run, event: Event, now: float | None) -> None:
@@ -298,7 +292,7 @@ class Engine:
                 raise WrongEvent(f"run {run.id!r} was told Stopped({short(event.reason, 40)}), which is no stop reason") from None
         if now is not None and now > run.spent_s:
             run.spent_s = now
-        run.journal.append((run.spent_s, event))
+        run.flat_journal.extend((run.spent_s, event))
         if run.stop is not None:
             finish(run, run.stop.reason)
             run.stop = with_all_closed(run, self.setup.table, run.stop)

@@ -137,7 +137,7 @@ def admit(
     if limits.dedup_window is not None:
         run.window.append(call.key)
         del run.window[: -limits.dedup_window]
-    run.trace.append(("call_admitted", run.spent_s, call.id, call.tool))
+    run.flat_trace.extend(("call_admitted", run.spent_s, call.id, call.tool))
     if checks or tool.held:
         call.awaits = "check" if checks or peeks or callable(tool.approval) else "approval" if tool.approval else tool.where
         run.held += 1
@@ -200,7 +200,7 @@ def refuse(run: Run, call: Call, error: str, detail: str = "") -> None:
     if not error.startswith("skipped:"):
         run.tried.append((call.tool, call.args))
     run.errors.append(error)
-    run.trace.append(("call_refused", run.spent_s, call.id, error))
+    run.flat_trace.extend(("call_refused", run.spent_s, call.id, error))
 
 
 def _refuse_request(run: Run, call: Call, tool: Tool | None, policy: Policy, error: str, detail: str) -> None:

@@ -82,7 +82,7 @@ def tell_held(run: Run, box: Toolbox, policy: Policy, event: Event) -> None:
         for call in run.open_calls:
             if call.ok is None:
                 refuse(run, call, "superseded", "the user said something new before the call was begun")
-        run.trace.append(("message", run.spent_s, run.id, event.message))
+        run.flat_trace.extend(("message", run.spent_s, run.id, event.message))
     elif isinstance(event, Checked):
         call = _waiting(run, event.call_id, CHECK)
         _next(run, box.get(call.tool), call, APPROVAL if event.approval else "")
@@ -107,7 +107,7 @@ def release(run: Run, box: Toolbox) -> bool:
         return False
     if run.paused:
         run.paused = False
-        run.trace.append(("resumed", run.spent_s, run.id, None))
+        run.flat_trace.extend(("resumed", run.spent_s, run.id, None))
     share(run, box)
     return True
 
@@ -125,7 +125,7 @@ def _pause(run: Run, event: Paused) -> None:
             call.expires_at = event.expires_at
     if not run.paused and calls:
         run.paused = True
-        run.trace.append(("paused", run.spent_s, calls[0].id, {call.id: call.awaits for call in calls}))
+        run.flat_trace.extend(("paused", run.spent_s, calls[0].id, {call.id: call.awaits for call in calls}))
 
 
 def _next(run: Run, tool: Tool | None, call: Call, awaits: str) -> None:

@@ -40,13 +40,13 @@ def accept(run: Run, decision: Decision, policy: Policy, box: Toolbox, typed: Ty
     calls: tuple[ToolCall, ...] | None = decision.calls
     if calls is None:
         run.last_emitted = 0
-        run.trace.append(("decision", run.spent_s, str(run.turns), 0))
+        run.flat_trace.extend(("decision", run.spent_s, str(run.turns), 0))
         return malformed(run, "the calls of the decision are no calls", StopReason.INVALID_DECISION)
     emitted, usable = len(calls), False
     for call in calls:
         if call.tool:
             usable = True
-    run.trace.append(("decision", run.spent_s, str(run.turns), emitted))
+    run.flat_trace.extend(("decision", run.spent_s, str(run.turns), emitted))
     run.emitted_calls += emitted
     run.last_emitted = emitted
     if run.failed_requests:
@@ -92,7 +92,7 @@ def reject(run: Run, event: DecisionFailed) -> str:
     event.usage = exact_usage(event.usage)
     if event.usage is not None:
         spend(run, event.usage)
-    run.trace.append(("decision_failed", run.spent_s, event.error, event.message))
+    run.flat_trace.extend(("decision_failed", run.spent_s, event.error, event.message))
     text = f"{event.error}: {event.message}" if event.message else event.error
     if event.kind == "malformed":
         return malformed(run, text, StopReason.INVALID_DECISION)
@@ -145,7 +145,7 @@ def _skip(run: Run, box: Toolbox, decision: Decision, word: str, why: str) -> No
     for call in run.open_calls:
         call.args = storable(decoded(exact_args(call.args)))
         call.ok, call.error, call.detail = False, f"skipped:{word}", why
-        run.trace.append(("call_refused", run.spent_s, call.id, call.error))
+        run.flat_trace.extend(("call_refused", run.spent_s, call.id, call.error))
         tool = box.get(call.tool)
         if tool is not None and tool.secret:
             know_secrets(call, tool)
@@ -174,7 +174,7 @@ def malformed(run: Run, why: str, reason: StopReason) -> str:
     run.invalid_decisions += 1
     run.repair_due = False
     run.note = why
-    run.trace.append(("malformed", run.spent_s, str(run.turns), why))
+    run.flat_trace.extend(("malformed", run.spent_s, str(run.turns), why))
     most = run.limits.max_invalid_decisions
     if most is not None and run.invalid_decisions > most:
         run.close(

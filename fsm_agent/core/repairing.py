@@ -84,13 +84,13 @@ def _apply(name: str, repair: Repair, call: Call, run: Run) -> tuple[str, Any] |
 def _note(run: Run, call: Call, name: str, what: str) -> None:
     """Say that a repair failed; it is not asked about this call again."""
     call.tried_repairs += (name,)
-    run.trace.append(("repair_failed", run.spent_s, call.id, f"{name} {what}"))
+    run.flat_trace.extend(("repair_failed", run.spent_s, call.id, f"{name} {what}"))
 
 
 def _leave_due(run: Run, call: Call, name: str) -> None:
     """Note a repair that was interrupted: it is owed to the call until the run goes on."""
     call.repair, run.repair_due = (name, "", None), True
-    run.trace.append(_interruption(run, call, name))
+    run.flat_trace.extend(_interruption(run, call, name))
 
 
 def repair_interrupted(call: Call) -> bool:
@@ -100,8 +100,8 @@ def repair_interrupted(call: Call) -> bool:
 
 def _was_interrupted(run: Run, call: Call, name: str) -> bool:
     """Whether the run that is replayed was interrupted here; what is asked again now would not be."""
-    told = run.replaying.trace
-    return len(told) > len(run.trace) and bool(told[len(run.trace)] == _interruption(run, call, name))
+    told = run.replaying.rows(run.row_count)
+    return bool(told) and told[0] == _interruption(run, call, name)
 
 
 def _interruption(run: Run, call: Call, name: str) -> tuple[str, float, str, str]:
@@ -138,6 +138,6 @@ def apply_repairs(run: Run) -> bool:
         call.admitted = call.started = call.reused = False
         call.awaits, call.expires_at, call.edited = "", None, None
         call.leader = ""
-        run.trace.append(("call_repaired", run.spent_s, call.id, name))
+        run.flat_trace.extend(("call_repaired", run.spent_s, call.id, name))
         any_changed = True
     return any_changed

@@ -17,6 +17,14 @@ from fsm_agent.core.values import EMPTY, NO_PROGRESS, Decision, Judgement, Resul
 _NOTHING = (EMPTY, NO_PROGRESS)
 # One line of the trace: what happened, when (spent seconds), to what (state, tool or call id), and its detail.
 TraceRow = tuple[str, float, str, Any]
+# So many entries of a flat trace are one row.
+ROW = 4
+
+
+def flat_rows(flat: list[Any]) -> list[TraceRow]:
+    """The rows of a flat trace that nobody adds to meanwhile."""
+    entries = iter(flat)
+    return list(zip(entries, entries, entries, entries, strict=True))
 
 
 @attrs.define(kw_only=True)
@@ -163,7 +171,8 @@ class Run(Later):
     for a check, a person or a client. `open_calls` are the calls of the present turn that are not folded in yet.
     `only_observation` is the call whose result is not counted among the `observations` and `facts` yet, for there is no other to
     compare it with. One run belongs to one driver at a time. `stop` is set once the run is over, or while it stands still after a
-    cancellation.
+    cancellation. The trace and the journal lie flat in their lists, four entries a row and two an event: a tuple for each would be
+    most of what the garbage collector goes through in a long run, and in many that wait.
     """
 
     id: str
@@ -242,8 +251,8 @@ class Run(Later):
     history: Any = attrs.field(default=None, eq=False, repr=False)
     heard: int = attrs.field(default=0, eq=False, repr=False)
 
-    trace: list[TraceRow] = attrs.field(factory=list)
-    journal: list[tuple[float, Any]] = attrs.field(factory=list)
+    flat_trace: list[Any] = attrs.field(factory=list)
+    flat_journal: list[Any] = attrs.field(factory=list)
 
     def __getstate__(self) -> dict[str, Any]:
         """What a copy and a pickle of it hold: everything but who drives it, for nobody drives the copy."""
@@ -265,8 +274,28 @@ class Run(Later):
     @property
     def path(self) -> list[str]:
         """The states that were entered, in order; one that was entered again and again stands once."""
-        entered = [row[2] for row in self.trace if row[0] == "state_entered"]
+        entered = [subject for kind, _, subject, _ in self.trace if kind == "state_entered"]
         return [state for state, _ in groupby(entered)]
+
+    @property
+    def trace(self) -> list[TraceRow]:
+        """What the run did: (kind, seconds spent, subject, detail), a list of its own; see `TraceEvent`."""
+        return self.rows()
+
+    def rows(self, since: int = 0) -> list[TraceRow]:
+        """The trace from the row of that number on; also while a driver in another thread adds to it."""
+        return flat_rows(self.flat_trace[since * ROW :])
+
+    @property
+    def row_count(self) -> int:
+        """How many rows the trace has."""
+        return len(self.flat_trace) // ROW
+
+    @property
+    def journal(self) -> list[tuple[float, Any]]:
+        """What the run was told: (seconds spent, event), a list of its own."""
+        entries = iter(self.flat_journal[:])
+        return list(zip(entries, entries, strict=True))
 
     @property
     def last(self) -> Call | None:
@@ -276,7 +305,7 @@ class Run(Later):
     def close(self, guard: ClosedGuard) -> None:
         """Note a guard that is closed for this run, and say so in the trace."""
         self.closed = (*self.closed, guard)
-        self.trace.append(("guard_closed", self.spent_s, guard.guard, guard.reason.value))
+        self.flat_trace.extend(("guard_closed", self.spent_s, guard.guard, guard.reason.value))
 
     def waiting_for(self) -> Call | None:
         """The call that the open program has made and stands still at, or None."""

@@ -17,7 +17,7 @@ from fsm_agent.core.errors import FsmAgentError, SavedRunError
 from fsm_agent.core.holding import APPROVAL, CHECK, CLIENT
 from fsm_agent.core.limits import Limits
 from fsm_agent.core.plain import loads, short, to_json
-from fsm_agent.core.run import Call, ClosedGuard, Program, Run, Stop
+from fsm_agent.core.run import Call, ClosedGuard, Program, Run, Stop, TraceRow, flat_rows
 from fsm_agent.core.setup import Setup
 from fsm_agent.core.turn import wait_closes
 from fsm_agent.core.values import Decision, Judgement, ResultClass, StopReason, ToolCall, Usage, Verdict
@@ -131,7 +131,7 @@ def _record_out(record: Any, where: str) -> dict[str, Any]:
     if shapes is None:
         raise SavedRunError(f"{where}: a {type(record).__name__} cannot be saved; its kind of record is not the library's own")
     return {
-        field.name: shapes.get(field.name, _PLAIN)[0](getattr(record, field.name), f"{where}/{field.name}")
+        (key := _key(field.name)): shapes.get(field.name, _PLAIN)[0](getattr(record, field.name), f"{where}/{key}")
         for field in attrs.fields(type(record))
         if field.name not in _LEFT_OUT
     }
@@ -145,10 +145,10 @@ def _record_in(kind: Any, saved: Any, where: str) -> Any:
         key = min(saved.keys() ^ fields.keys(), key=short)
         raise SavedRunError(f"{where}: {'unknown' if key in saved else 'missing'} key {short(key, 60)}")
     made: dict[str, Any] = {}
-    for name, (read, hint) in fields.items():
-        value = read(saved[name], f"{where}/{name}")
+    for key, (name, read, hint) in fields.items():
+        value = read(saved[key], f"{where}/{key}")
         if not _fits(hint, value):
-            raise SavedRunError(f"{where}/{name}: expected {_said(hint)}, got {short(value, 60)}")
+            raise SavedRunError(f"{where}/{key}: expected {_said(hint)}, got {short(value, 60)}")
         made[name] = value
     try:
         return kind(**made)
@@ -172,11 +172,16 @@ _AS_SAID: Mapping[type[Any], frozenset[str]] = {
 
 
 @cache
-def _fields(kind: Any) -> Mapping[str, tuple[Callable[[Any, str], Any], Any]]:
-    """How each field of a record is read, and the type that is then checked; Any for what is kept as it was said."""
+def _fields(kind: Any) -> Mapping[str, tuple[str, Callable[[Any, str], Any], Any]]:
+    """By its key, each field of a record, how it is read, and the type that is then checked; Any for what is kept as it was said."""
     said, hints, shapes = _AS_SAID.get(kind, frozenset()), get_type_hints(kind), _SHAPES[kind]
     names = [field.name for field in attrs.fields(kind) if field.name not in _LEFT_OUT]
-    return {name: (shapes.get(name, _PLAIN)[1], Any if name in said else hints[name]) for name in names}
+    return {_key(name): (name, shapes.get(name, _PLAIN)[1], Any if name in said else hints[name]) for name in names}
+
+
+def _key(name: str) -> str:
+    # What lies flat in a run is written row by row.
+    return name.removeprefix("flat_")
 
 
 @cache
@@ -254,20 +259,25 @@ def _listed(saved: Any, where: str) -> list[Any]:
     return saved
 
 
-def _journal_out(journal: list[tuple[float, Any]], where: str) -> list[Any]:
-    return [
-        [to_json(at), type(event).__name__, _record_out(event, f"{where}/{n}")] for n, (at, event) in enumerate(journal)
-    ]
+def _trace_in(saved: Any, where: str) -> list[Any]:
+    if not _fits(list[TraceRow], saved):
+        raise SavedRunError(f"{where}: expected {_said(list[TraceRow])}, got {short(saved, 60)}")
+    return [entry for row in saved for entry in row]
 
 
-def _journal_in(saved: Any, where: str) -> list[tuple[float, Any]]:
-    journal: list[tuple[float, Any]] = []
+def _journal_out(journal: list[Any], where: str) -> list[Any]:
+    pairs = zip(journal[::2], journal[1::2], strict=True)
+    return [[to_json(at), type(event).__name__, _record_out(event, f"{where}/{n}")] for n, (at, event) in enumerate(pairs)]
+
+
+def _journal_in(saved: Any, where: str) -> list[Any]:
+    journal: list[Any] = []
     for n, entry in enumerate(_listed(saved, where)):
         if not isinstance(entry, list) or len(entry) != 3 or type(entry[1]) is not str or entry[1] not in _EVENTS:
             raise SavedRunError(f"{where}/{n}: expected [time, event, fields], got {short(entry, 80)}")
         if not _fits(float, entry[0]):
             raise SavedRunError(f"{where}/{n}/0: expected seconds, got {short(entry[0], 60)}")
-        journal.append((entry[0], _record_in(_EVENTS[entry[1]], entry[2], f"{where}/{n}")))
+        journal += (entry[0], _record_in(_EVENTS[entry[1]], entry[2], f"{where}/{n}"))
     return journal
 
 
@@ -304,6 +314,7 @@ _SHAPES |= {
         "closed": _many(ClosedGuard, tuple),
         "stopping": _enum(StopReason),
         "stop": _one(Stop),
-        "journal": (_journal_out, _journal_in),
+        "flat_trace": (lambda flat, where: to_json(flat_rows(flat), where), _trace_in),
+        "flat_journal": (_journal_out, _journal_in),
     },
 }

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 import attrs
 
-from fsm_agent.core._machine import Machine, Move
+from fsm_agent.core._machine import Machine
 from fsm_agent.core.checks import check_bounds, check_limit_names, check_names, check_table
 from fsm_agent.core.claims import Claim, Claims, claims_of, restarts_of
 from fsm_agent.core.effects import Effect
@@ -38,9 +38,9 @@ class Work(Protocol):
 
 Observer = Callable[[Run], Any]
 
-# How a state is left by an outcome: what runs keep of it, what rows claim to have spent, by where they lead, and what moves a run. The
-# first is one for all runs that came that way, since of many runs each would cost its own.
-Way = tuple[tuple[str, str], "Mapping[str, Claim] | None", Move]
+# How a state is left by an outcome: what runs keep of it, and what rows claim to have spent, by where they lead. The tuple is one for
+# all runs that came that way, since of many runs each would cost its own.
+Way = tuple[tuple[str, str], "Mapping[str, Claim] | None"]
 
 
 def _no_repairs() -> dict[str, tuple[str, Repair]]:
@@ -152,7 +152,7 @@ class Setup:
         for state, leading in ways.items():
             for outcome in self.machine.outcomes(state):
                 claims = {target: claim for (by, target), claim in self.claims.get(state, {}).items() if by == outcome}
-                leading[outcome] = ((state, outcome), claims or None, self.machine.moves[outcome])
+                leading[outcome] = ((state, outcome), claims or None)
         return ways
 
     @restarts.default

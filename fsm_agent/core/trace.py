@@ -39,7 +39,7 @@ def trace_of(run: Run, since: int = 0, time: float | None = None) -> list[TraceE
     """The lines of a run's trace in order, from the given number on; `time` is the UTC second of those who listen."""
     return [
         TraceEvent(run.id, number, at, kind, str(subject), detail, time)
-        for number, (kind, at, subject, detail) in enumerate(run.trace[since:], since)
+        for number, (kind, at, subject, detail) in enumerate(run.rows(since), since)
     ]
 
 

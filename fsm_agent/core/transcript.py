@@ -17,7 +17,7 @@ from fsm_agent.core.gate import Toolbox
 from fsm_agent.core.making import maker
 from fsm_agent.core.messages import Message, Role, new_message
 from fsm_agent.core.plain import cut, dumps, short, storable
-from fsm_agent.core.run import Call, Run
+from fsm_agent.core.run import ROW, Call, Run
 from fsm_agent.core.storable import own_args
 from fsm_agent.core.trace import result_text
 from fsm_agent.core.values import ToolCall
@@ -179,21 +179,22 @@ def _read(reader: _Reader, run: Run, box: Toolbox) -> None:
             reader.by_turn.setdefault(call.turn, []).append(call)
     reader.calls = len(run.calls)
     open_turns = [call.turn for call in run.open_calls if not (call.by_verifier or call.parent)] if run.open_calls else ()
-    for number, row in enumerate(run.trace[reader.rows :], reader.rows):
-        kind = row[0]
+    flat = run.flat_trace
+    for number, kind in enumerate(flat[ROW * reader.rows :: ROW], reader.rows):
         if kind not in _TOLD:
             continue
         # Where the reading stops at what is still open, it begins again with that.
         reader.rows = number
+        subject, detail = flat[ROW * number + 2 : ROW * (number + 1)]
         if kind == "decision":
-            turn = int(row[2])
+            turn = int(subject)
             if turn in open_turns:
                 return
             _decision(reader, run, box, turn)
         elif kind == "malformed":
-            reader.messages.append(new_message(_USER, f"Your reply could not be taken: {row[3]}. Answer again.", (), "", "", ""))
+            reader.messages.append(new_message(_USER, f"Your reply could not be taken: {detail}. Answer again.", (), "", "", ""))
         elif kind == "judged":
-            if not _verdict(reader, run, box, row[2], row[3]):
+            if not _verdict(reader, run, box, subject, detail):
                 return
         elif kind == "composed":
             composed = _next(reader, run, Composed)
@@ -201,8 +202,8 @@ def _read(reader: _Reader, run: Run, box: Toolbox) -> None:
                 reader.messages.append(Message(role=_ASSISTANT, text=composed.text, kept=composed.kept))
         else:
             event = _next(reader, run, Superseded)
-            reader.messages.append(new_message(_USER, event.message if event is not None else str(row[3]), (), "", "", ""))
-    reader.rows = len(run.trace)
+            reader.messages.append(new_message(_USER, event.message if event is not None else str(detail), (), "", "", ""))
+    reader.rows = len(flat) // ROW
 
 
 def _decision(reader: _Reader, run: Run, box: Toolbox, turn: int) -> None:
@@ -229,7 +230,7 @@ def _decision(reader: _Reader, run: Run, box: Toolbox, turn: int) -> None:
 def _verdict(reader: _Reader, run: Run, box: Toolbox, decision: str, reason: Any) -> bool:
     """Tell a verdict and its next action; false while that is still open."""
     # A verdict for want of evidence is no event: then the next one is about something else.
-    event = next((event for _, event in run.journal[reader.events :] if type(event) in _VERDICTS), None)
+    event = next((event for event in run.flat_journal[2 * reader.events + 1 :: 2] if type(event) in _VERDICTS), None)
     action = event.judgement.next_action if isinstance(event, Judged) and decision == "need_more" else None
     if isinstance(action, ToolCall) and not reader.verifier:
         return False
@@ -274,11 +275,11 @@ def _told(call: Call, box: Toolbox) -> str:
 
 def _next(reader: _Reader, run: Run, kind: type[Any]) -> Any:
     """The next event of that kind in the journal, or None."""
-    journal = run.journal
-    for at in range(reader.events, len(journal)):
-        event = journal[at][1]
+    journal = run.flat_journal
+    for at in range(2 * reader.events + 1, len(journal), 2):
+        event = journal[at]
         if type(event) is kind:
-            reader.events = at + 1
+            reader.events = (at + 1) // 2
             return event
     return None
 

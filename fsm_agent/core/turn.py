@@ -135,7 +135,7 @@ def settle(run: Run, box: Toolbox, event: CallEvent, explain: bool = True) -> Ca
         call.error, call.detail = reading.error, reading.detail
         if reading.error:
             run.errors.append(reading.error)
-        run.trace.append((row, run.spent_s, call.id, reading.error))
+        run.flat_trace.extend((row, run.spent_s, call.id, reading.error))
     return call
 
 
@@ -176,7 +176,7 @@ def _read_body(run: Run, tool: Tool | None, call: Call, event: CallEvent, explai
 
 def _lost(run: Run, tool: Tool | None, call: Call) -> Reading | None:
     if tool is not None and tool.effect in (EffectClass.PURE, EffectClass.IDEMPOTENT):
-        run.trace.append(("call_retried", run.spent_s, call.id, "lost"))
+        run.flat_trace.extend(("call_retried", run.spent_s, call.id, "lost"))
         return None
     return Reading(False, None, "unknown_outcome", "the body was begun and its driver is gone")
 
@@ -221,7 +221,7 @@ def _waits(run: Run, tool: Tool, call: Call, reading: Reading, made: int) -> boo
     call.not_before_s = run.spent_s + wait
     run.tried.append((call.tool, call.args))
     run.errors.append(reading.error)
-    run.trace.append(("call_retried", run.spent_s, call.id, reading.error))
+    run.flat_trace.extend(("call_retried", run.spent_s, call.id, reading.error))
     return True
 
 
@@ -229,7 +229,7 @@ def _close_by_wait(run: Run, closed: ClosedGuard) -> None:
     """Note a guard that a wait closes; of several waits the longest says what would open it, whichever asked first."""
     known = next((one for one in run.closed if one.guard == closed.guard), None)
     if known is None:
-        run.trace.append(("guard_closed", run.spent_s, closed.guard, closed.reason.value))
+        run.flat_trace.extend(("guard_closed", run.spent_s, closed.guard, closed.reason.value))
     else:
         closed = min(known, closed, key=_place_among_closed)
     others = [one for one in run.closed if one is not known]
@@ -268,7 +268,7 @@ def share_results(run: Run) -> None:
             leader = next(c for c in run.open_calls if c.id == call.leader)
             call.ok, call.value, call.error, call.detail = leader.ok, leader.value, leader.error, leader.detail
             call.result_class, call.reused = leader.result_class, True
-            run.trace.append(("call_reused", run.spent_s, call.id, call.error))
+            run.flat_trace.extend(("call_reused", run.spent_s, call.id, call.error))
 
 
 def fold(run: Run, box: Toolbox) -> str:

@@ -285,13 +285,13 @@ class Verify:
     def _yes(self, run: Run, judgement: Judgement) -> str:
         # What was missing before is no word about an answer that passed.
         run.judgement, run.note = judgement, ""
-        run.trace.append(("judged", run.spent_s, "done", judgement.reason))
+        run.flat_trace.extend(("judged", run.spent_s, "done", judgement.reason))
         return "passed"
 
     def _no(self, run: Run, judgement: Judgement) -> str:
         run.judgement = judgement
         run.note = judgement.reason
-        run.trace.append(("judged", run.spent_s, "need_more", judgement.reason))
+        run.flat_trace.extend(("judged", run.spent_s, "need_more", judgement.reason))
         action = judgement.next_action
         if action is not None:
             open_calls(run, (attrs.evolve(action, id=f"verify-{run.verify_rounds}"),), by_verifier=True)
@@ -302,7 +302,7 @@ def begin(run: Run, calls: Sequence[Call]) -> tuple[str, ...]:
     """Note that the bodies of these calls may run from now on: what comes of one that gives no result is not known; their ids."""
     for call in calls:
         call.started = True
-        run.trace.append(("call_started", run.spent_s, call.id, call.tool))
+        run.flat_trace.extend(("call_started", run.spent_s, call.id, call.tool))
     return (calls[0].id,) if len(calls) == 1 else tuple([call.id for call in calls])
 
 

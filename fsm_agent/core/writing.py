@@ -166,7 +166,7 @@ def _take(run: Run, event: Composed) -> None:
         # The journal keeps what can be saved.
         event.kept = storable(event.kept)
     run.finish = event.finish or run.finish
-    run.trace.append(("composed", run.spent_s, str(run.turns), event.finish))
+    run.flat_trace.extend(("composed", run.spent_s, str(run.turns), event.finish))
 
 
 def _note(run: Run, event: ComposeFailed) -> None:
@@ -174,7 +174,7 @@ def _note(run: Run, event: ComposeFailed) -> None:
     event.usage = exact_usage(event.usage)
     if event.usage is not None:
         spend(run, event.usage)
-    run.trace.append(("compose_failed", run.spent_s, event.error, event.message))
+    run.flat_trace.extend(("compose_failed", run.spent_s, event.error, event.message))
 
 
 def _unexpected(run: Run, event: Event) -> WrongEvent:

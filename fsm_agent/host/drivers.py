@@ -264,7 +264,7 @@ class Driver:
                 raise
 
     def _over(self, run: Run, interrupt: Interrupt) -> None:
-        run.interrupt, run.heard = None, len(run.trace)
+        run.interrupt, run.heard = None, run.row_count
         if interrupt.asked and not run.done:
             # Whoever cancelled it saw it driven, and it only paused.
             self.engine.tell(run, Cancelled("the run was cancelled"))

@@ -34,7 +34,7 @@ class Feed:
 
     def happened(self, run: Run) -> None:
         """Hand on what is new in the trace."""
-        if len(run.trace) > self._told:
+        if run.row_count > self._told:
             for event in trace_of(run, self._told, self._clock.wall()):
                 self._told = run.heard = self._told + 1
                 self._deltas = False

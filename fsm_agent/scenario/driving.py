@@ -43,7 +43,7 @@ class Driving:
         drive, hold, run = track.drive, track.hold, track.run
         assert drive is not None
         assert run is not None
-        track.since = len(run.trace)
+        track.since = run.row_count
         drive.news = self.stage.flag()
         track.hold = self._hold(keys)
         if hold is not None and hold.let_go is not None:
@@ -100,7 +100,7 @@ class Driving:
             try:
                 track.answer = await (self._read(track, run, keys) if _reads(keys) else go_on())
             finally:
-                track.told, track.place = len(run.trace), None
+                track.told, track.place = run.row_count, None
                 DRIVEN.reset(token)
 
         return steps

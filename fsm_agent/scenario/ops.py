@@ -223,7 +223,7 @@ class Player:
     def _told(self, track: Track) -> int:
         """How many lines of a run's trace a drive has told; of one that is driven, all there are."""
         run = self._run(track)
-        return len(run.trace) if run.driven else track.told
+        return run.row_count if run.driven else track.told
 
     def _load(self, track: Track, text: str, agent: Agent, told: int) -> None:
         track.run, track.agent, track.drive, track.hold = agent.load(text), agent, None, None
