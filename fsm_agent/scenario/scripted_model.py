@@ -14,6 +14,7 @@ from fsm_agent.core.values import Decision
 from fsm_agent.host.model import FailureKind, MalformedDecision, ModelFailed, ModelRequest
 from fsm_agent.scenario.named_errors import exception_named
 from fsm_agent.scenario.script import MOST_REQUESTS, ScriptEnded, decision_of, finish_of, usage_of
+from fsm_agent.scenario.stage import at_once
 from fsm_agent.scenario.surroundings import Surroundings
 from fsm_agent.scenario.track import DRIVEN, Seen, Track
 from fsm_agent.scenario.values import filled
@@ -41,15 +42,15 @@ class ScriptedModel:
         # A request that the script has no answer for is a fault of its own, and no turn.
         self.turns += 1
         seconds = float(turn.get("sleep_s", 0))
-        if self.world.asynchronous:
+        if self.world.stage.asynchronous:
             return self._later(turn, before, track, request, seconds)
         if seconds:
-            self.world.pause(seconds)
+            at_once(self.world.stage.sleep(seconds))
         return self._said(turn, before, track, request)
 
     async def _later(self, turn: Mapping[str, Any], before: int, track: Track, request: ModelRequest, seconds: float) -> Decision:
         if seconds:
-            await self.world.apause(seconds)
+            await self.world.stage.sleep(seconds)
         return self._said(turn, before, track, request)
 
     def _turn(self, track: Track, request: ModelRequest) -> tuple[Mapping[str, Any], int]:
@@ -77,10 +78,8 @@ class ScriptedModel:
         if "raise" in turn:
             raise _failure(turn, names)
         if "raw" in turn:
-            decision = _read(turn, filled(turn["raw"], names))
-        else:
-            decision = decision_of(turn, names, before, self.world.argument_schemas)
-        return decision
+            return _read(turn, filled(turn["raw"], names))
+        return decision_of(turn, names, before, self.world.argument_schemas)
 
 
 def _failure(turn: Mapping[str, Any], names: Mapping[str, Any]) -> BaseException:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from contextvars import ContextVar
 from typing import Any
 
@@ -13,9 +13,11 @@ from fsm_agent.core.plain import plain_copy
 from fsm_agent.core.results import TRANSIENT
 from fsm_agent.core.tools import BreakerPolicy, Outcome, Retry, Tool
 from fsm_agent.core.values import Verdict
+from fsm_agent.host.ports import ToolContext
 from fsm_agent.host.tool_forms import arguments_form, result_form
 from fsm_agent.scenario.named_errors import exception_named
 from fsm_agent.scenario.script import REPEAT_LAST, ScriptEnded, step_of
+from fsm_agent.scenario.stage import at_once
 from fsm_agent.scenario.surroundings import Surroundings
 from fsm_agent.scenario.values import arguments_in, filled
 
@@ -64,7 +66,7 @@ class ScriptedTool:
             self.context_name += "."
         return Tool(
             name=self.name,
-            fn=self._abody if self.world.asynchronous else self._body,
+            fn=self._abody if self.world.stage.asynchronous else self._body,
             args=args,
             returns=returns,
             classify=_classify if any(map(_is_classified, self.steps)) else None,
@@ -85,28 +87,24 @@ class ScriptedTool:
     # ---- bodies
 
     def _body(self, /, **args: Any) -> Any:
-        context = args.pop(self.context_name, None)
-        step, names = self._begin(args)
+        step, names, meanwhile = self._begin(args)
         try:
-            self.world.hold(self.name, context)
-            if seconds := _seconds(step, names):
-                self.world.pause(seconds)
+            at_once(meanwhile)
             return self._end(step, names)
         finally:
             self._leave()
 
     async def _abody(self, /, **args: Any) -> Any:
-        context = args.pop(self.context_name, None)
-        step, names = self._begin(args)
+        step, names, meanwhile = self._begin(args)
         try:
-            await self.world.ahold(self.name, context)
-            if seconds := _seconds(step, names):
-                await self.world.apause(seconds)
+            await meanwhile
             return self._end(step, names)
         finally:
             self._leave()
 
-    def _begin(self, args: dict[str, Any]) -> tuple[Mapping[str, Any], dict[str, Any]]:
+    def _begin(self, args: dict[str, Any]) -> tuple[Mapping[str, Any], dict[str, Any], Coroutine[Any, Any, None]]:
+        """The step of a body, the names that its templates know, and what is awaited before it ends."""
+        context = args.pop(self.context_name, None)
         _SAID.set(None)
         with self._lock:
             self.runs += 1
@@ -123,7 +121,13 @@ class ScriptedTool:
             raise ScriptEnded(what)
         if step is not None:
             self._look_for(self.asked_for[step.place], args)
-        return (step.value if step is not None else {}), {"n": number, "args": args}
+        value, names = (step.value if step is not None else {}), {"n": number, "args": args}
+        return value, names, self._meanwhile(context, _seconds(value, names))
+
+    async def _meanwhile(self, context: ToolContext | None, seconds: float) -> None:
+        await self.world.hold(self.name, context)
+        if seconds:
+            await self.world.stage.sleep(seconds)
 
     def _look_for(self, asked_for: frozenset[str], args: Mapping[str, Any]) -> None:
         """Tell of arguments that a step asks for and that neither the call nor the contract has."""

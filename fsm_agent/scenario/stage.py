@@ -21,6 +21,17 @@ T = TypeVar("T")
 Steps = Coroutine[Any, Any, T]
 
 
+def at_once(steps: Steps[T]) -> T:
+    """The result of steps on the stage of threads, which suspend nowhere."""
+    try:
+        steps.send(None)
+    except StopIteration as end:
+        result: T = end.value
+        return result
+    steps.close()
+    raise RuntimeError("steps on the stage of threads must not suspend")
+
+
 class Flag(Protocol):
     """Something that comes true once and may be waited for."""
 
@@ -48,14 +59,10 @@ class Drive:
 
 
 class Stage(Protocol):
-    """What steps need of the place where they are played."""
+    """What steps need of the place where they are played; `clock` is virtual time."""
 
     asynchronous: bool
-
-    @property
-    def clock(self) -> VirtualClock | VirtualLoop:
-        """Virtual time."""
-        ...
+    clock: VirtualClock | VirtualLoop
 
     def flag(self) -> Flag:
         """A new flag that is not set."""
@@ -99,7 +106,13 @@ class Stage(Protocol):
 
     async def beside(self, lists: Iterable[Callable[[], Steps[None]]]) -> list[BaseException | None]:
         """Play several lists of steps at once; what each raised, or None."""
-        ...
+        drives = []
+        for steps in lists:
+            drives.append(drive := Drive(self.flag(), self.flag()))
+            self.begin(drive, steps)
+        for drive in drives:
+            await drive.done.wait()
+        return [drive.error for drive in drives]
 
     def play(self, steps: Callable[[], Steps[T]]) -> T:
         """Play steps from the beginning to the end of the scenario."""

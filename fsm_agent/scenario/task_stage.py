@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 from fsm_agent.core.answers import Answer
 from fsm_agent.core.run import Run
-from fsm_agent.scenario.stage import Drive, Flag, Steps
+from fsm_agent.scenario.stage import Drive, Flag, Stage, Steps
 from fsm_agent.scenario.virtual_clock import Place
 from fsm_agent.scenario.virtual_loop import VirtualLoop, run_virtually
 
@@ -29,10 +29,11 @@ class _TaskFlag:
         await self._event.wait()
 
 
-class Tasks:
+class Tasks(Stage):
     """The stage of tasks."""
 
     asynchronous = True
+    clock: VirtualLoop
 
     def __init__(self) -> None:
         self.clock = VirtualLoop()
@@ -99,16 +100,6 @@ class Tasks:
         if drive.task is not None:
             drive.task.cancel()
             await drive.done.wait()
-
-    async def beside(self, lists: Iterable[Callable[[], Steps[None]]]) -> list[BaseException | None]:
-        """See `Stage`."""
-        plays = list(lists)
-        drives = [Drive(self.flag(), self.flag()) for _ in plays]
-        for drive, steps in zip(drives, plays, strict=True):
-            self.begin(drive, steps)
-        for drive in drives:
-            await drive.done.wait()
-        return [drive.error for drive in drives]
 
     def play(self, steps: Callable[[], Steps[T]]) -> T:
         """See `Stage`."""

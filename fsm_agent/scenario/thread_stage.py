@@ -5,28 +5,17 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 from fsm_agent.core.answers import Answer
 from fsm_agent.core.run import Run
 from fsm_agent.host.interrupt import Interrupted
 from fsm_agent.host.watching import Left
-from fsm_agent.scenario.stage import Drive, Flag, Steps
+from fsm_agent.scenario.stage import Drive, Flag, Stage, Steps, at_once
 from fsm_agent.scenario.virtual_clock import Place, VirtualClock
 
 T = TypeVar("T")
-
-
-def at_once(steps: Steps[T]) -> T:
-    """The result of steps that suspend nowhere."""
-    try:
-        steps.send(None)
-    except StopIteration as end:
-        result: T = end.value
-        return result
-    steps.close()
-    raise RuntimeError("steps on the stage of threads must not suspend")
 
 
 class _ThreadFlag:
@@ -40,10 +29,11 @@ class _ThreadFlag:
         self._clock.wait(lambda: self.on)
 
 
-class Threads:
+class Threads(Stage):
     """The stage of threads."""
 
     asynchronous = False
+    clock: VirtualClock
 
     def __init__(self) -> None:
         self.clock = VirtualClock()
@@ -112,15 +102,6 @@ class Threads:
         for one in (drive.place, place):
             if one is not None:
                 self.clock.end(one)
-
-    async def beside(self, lists: Iterable[Callable[[], Steps[None]]]) -> list[BaseException | None]:
-        """See `Stage`."""
-        plays = list(lists)
-        drives = [Drive(self.flag(), self.flag()) for _ in plays]
-        for drive, steps in zip(drives, plays, strict=True):
-            self.begin(drive, steps)
-        self.clock.wait(lambda: all(drive.done.on for drive in drives))
-        return [drive.error for drive in drives]
 
     def play(self, steps: Callable[[], Steps[T]]) -> T:
         """See `Stage`."""

@@ -16,33 +16,31 @@ from fsm_agent.core.plain import plain_copy
 from fsm_agent.core.strategies import LoopState, Strategy, max_iterations, until_finish_reason
 from fsm_agent.core.values import Policy
 from fsm_agent.host.memory import TtlMemory
-from fsm_agent.host.ports import ToolContext
 from fsm_agent.scenario.named_errors import exception_named
 from fsm_agent.scenario.reading import Scenario, machine_named
 from fsm_agent.scenario.script import GO_ON, Script
 from fsm_agent.scenario.scripted_model import ScriptedModel
 from fsm_agent.scenario.scripted_tools import ScriptedTool
 from fsm_agent.scenario.stage import Stage
-from fsm_agent.scenario.track import DRIVEN, Track
+from fsm_agent.scenario.surroundings import Surroundings
+from fsm_agent.scenario.track import Track
 
 SCOPE = "scenario"
 
 
-class World:
+class World(Surroundings):
     """Everything around the runs of one scenario in one mode; `agent` builds a host of it, as a new process would.
 
     What is counted here, the scripts' places and the clock outlive a process; memory and breakers of a host do not.
     """
 
     def __init__(self, scenario: Scenario, stage: Stage) -> None:
-        self.keys, self.stage = scenario.keys, stage
-        self.asynchronous = stage.asynchronous
+        super().__init__(stage)
+        self.keys = scenario.keys
         self.tools = {name: ScriptedTool(name, keys, self) for name, keys in self.keys.get("tools", {}).items()}
         self.model = ScriptedModel(self)
-        self.violations: list[str] = []
         self.strategy_saw: list[dict[str, Any]] = []
-        self.argument_schemas: dict[str, Any] = {}
-        self.verifier_runs = self.active = self.most_active = 0
+        self.verifier_runs = 0
 
     # ---- hosts and runs
 
@@ -84,49 +82,6 @@ class World:
         """A new run's track, with its own script where `keys` has one, else the file's."""
         found = {name: keys[name] if name in keys else self.keys.get(name, default) for name, default in _SCRIPT.items()}
         return Track(agent, Script.of(found["model"], found["model_then"], found["closing"]))
-
-    # ---- time and bodies
-
-    def pause(self, seconds: float) -> None:
-        """Let virtual time pass in a thread."""
-        clock: Any = self.stage.clock
-        clock.wait(None, clock.now() + seconds)
-
-    async def apause(self, seconds: float) -> None:
-        """Let virtual time pass in a task."""
-        await self.stage.sleep(seconds)
-
-    def hold(self, tool: str, context: ToolContext | None) -> None:
-        """Hold a body in a thread where a step waits for it."""
-        clock: Any = self.stage.clock
-        flag = self._reached(tool, context, clock.place)
-        if flag is not None:
-            clock.wait(lambda: flag.on)
-
-    async def ahold(self, tool: str, context: ToolContext | None) -> None:
-        """Hold a body in a task where a step waits for it."""
-        flag = self._reached(tool, context, None)
-        if flag is not None:
-            await flag.wait()
-
-    def _reached(self, tool: str, context: ToolContext | None, place: Any) -> Any:
-        track = DRIVEN.get()
-        hold = track.hold if track is not None else None
-        if track is None or hold is None or hold.reached or context is None or hold.call not in (context.call_id, tool):
-            return None
-        hold.reached, hold.place = True, place
-        if track.drive is not None:
-            track.drive.news.set()
-        return hold.let_go
-
-    def body_began(self) -> None:
-        """A body has begun."""
-        self.active += 1
-        self.most_active = max(self.most_active, self.active)
-
-    def body_ended(self) -> None:
-        """A body has ended, however."""
-        self.active -= 1
 
     # ---- verifier and strategies
 
