@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from fsm_agent.core.limits import Limits
 from fsm_agent.core.saving import load
 from fsm_agent.scenario.named_errors import exception_named, names_of
-from fsm_agent.scenario.reading import scenario_of
-from fsm_agent.scenario.runner import Verdict, run_file, run_scenario
+from fsm_agent.scenario.reading import read_file, scenario_of
+from fsm_agent.scenario.runner import Verdict, run_scenario
 from fsm_agent.scenario.script import Script, decision_of, step_of, usage_of
 from fsm_agent.scenario.telling import line
 from fsm_agent.scenario.world import limits_of
@@ -665,8 +665,9 @@ def test_nothing_of_a_scenario_stays_behind() -> None:
 def test_a_file_is_run_in_its_modes(tmp_path: Path) -> None:
     path = tmp_path / "one.json"
     path.write_text('{"limits": {"min_evidence": 0}, "model": [{"final": "x"}], "expect": {"status": "ok"}}')
-    assert [(one.mode, one.holds) for one in run_file(path)] == [("sync", True), ("async", True)]
-    assert [one.mode for one in run_file(path, "async")] == ["async"]
+    scenario = read_file(path)
+    verdicts = [run_scenario(scenario, mode) for mode in scenario.modes]
+    assert [(one.mode, one.holds) for one in verdicts] == [("sync", True), ("async", True)]
 
 
 # ---- the parts

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import attrs
@@ -12,6 +13,7 @@ from fsm_agent.core.run import Call, Run
 from fsm_agent.core.trace import TraceEvent, result_text, trace_of
 from fsm_agent.core.values import ResultClass, Status
 from fsm_agent.scenario.named_errors import names_of
+from fsm_agent.scenario.script import INPUT, OUTPUT, TOTAL
 from fsm_agent.scenario.track import Track
 from fsm_agent.scenario.world import World
 
@@ -118,18 +120,16 @@ class Came:
         usages += [event.usage for _, event in run.journal if not isinstance(event, Decided) and getattr(event, "usage", None)]
         given = sum(usage.input_tokens for usage in usages if usage is not None)
         made = sum(usage.output_tokens for usage in usages if usage is not None)
-        counters = {
-            "turns": run.turns,
-            "tool_calls": run.tool_calls,
-            "body_runs": run.body_runs,
-            "steps": run.steps,
-            "cost": run.cost,
-            "spent_s": run.spent_s,
-            "waited_s": run.waited_s,
+        counters = ("turns", "tool_calls", "body_runs", "steps", "cost", "spent_s", "waited_s")
+        return {
+            **{name: getattr(run, name) for name in counters},
+            "model_turns": run.turns,
+            **dict.fromkeys(INPUT, given),
+            **dict.fromkeys(OUTPUT, made),
+            **dict.fromkeys(TOTAL, run.tokens),
         }
-        words = {
-            **dict.fromkeys(("input_tokens", "prompt_tokens", "input"), given),
-            **dict.fromkeys(("output_tokens", "completion_tokens", "output"), made),
-            **dict.fromkeys(("tokens", "total_tokens"), run.tokens),
-        }
-        return {**counters, **words, "model_turns": run.turns}
+
+
+# What a check says: what came, in a form that JSON holds or nearly, and every fault.
+Looked = tuple[Any, list[str]]
+Check = Callable[[Any, Came], Looked]

@@ -7,14 +7,19 @@ from typing import Any
 
 import attrs
 
-from fsm_agent.scenario.came import Came
+from fsm_agent.scenario.came import Came, Check, Looked
 from fsm_agent.scenario.expecting_calls import CALL_CHECKS
 from fsm_agent.scenario.expecting_events import EVENT_CHECKS
-from fsm_agent.scenario.matching import figure_fits, figure_words, figures_off, lacking, shown, standing, word_fits
-
-# What a check says: what came, in a form that JSON holds or nearly, and every fault.
-Looked = tuple[Any, list[str]]
-Check = Callable[[Any, Came], Looked]
+from fsm_agent.scenario.matching import (
+    figure_fits,
+    figure_words,
+    figures_off,
+    lacking,
+    listed,
+    shown,
+    standing,
+    word_fits,
+)
 
 
 @attrs.frozen(kw_only=True)
@@ -53,25 +58,23 @@ def always(came: Came) -> list[str]:
     return []
 
 
-def _word(name: str, look: Callable[[Came], str | None]) -> Check:
+def _word(look: Callable[[Came], str | None]) -> Check:
     def check_word(wanted: Any, came: Came) -> Looked:
         word = look(came)
         return word, [] if word_fits(wanted, word) else [f"expected {_words(wanted)}, came {word}"]
 
-    check_word.__name__ = name
     return check_word
 
 
 def _words(wanted: Any) -> str:
-    return " or ".join(str(one) for one in (wanted if isinstance(wanted, list) else [wanted]))
+    return " or ".join(map(str, listed(wanted)))
 
 
-def _figure(name: str, look: Callable[[Came], float]) -> Check:
+def _figure(look: Callable[[Came], float]) -> Check:
     def check_figure(wanted: Any, came: Came) -> Looked:
         figure = look(came)
         return figure, [] if figure_fits(wanted, figure) else [f"expected {figure_words(wanted)}, came {figure:g}"]
 
-    check_figure.__name__ = name
     return check_figure
 
 
@@ -85,8 +88,7 @@ def _said(came: Came) -> str:
 
 
 def _text(wanted: Any, came: Came) -> Looked:
-    text = _said(came)
-    accepted = [wanted] if isinstance(wanted, str) else wanted
+    text, accepted = _said(came), listed(wanted)
     return text, [] if text in accepted else [f"expected {' or '.join(map(shown, accepted))}, came {shown(text, 300)}"]
 
 
@@ -113,8 +115,7 @@ def _usage(wanted: Mapping[str, Any], came: Came) -> Looked:
 
 
 def _raises(wanted: Any, came: Came) -> Looked:
-    names = came.raised_names()
-    accepted = wanted if isinstance(wanted, list) else [wanted]
+    names, accepted = came.raised_names(), listed(wanted)
     said = f"{names[0]} ({shown(str(came.raised), 200)})" if names else "nothing"
     fits = None in accepted if names is None else any(name in accepted for name in names)
     return names[0] if names else None, [] if fits else [f"expected {_words([one or 'nothing' for one in accepted])}, came {said}"]
@@ -131,10 +132,10 @@ def _model_saw(wanted: Any, came: Came) -> Looked:
 
 
 CHECKS: Mapping[str, Check] = {
-    "status": _word("status", lambda came: came.status),
-    "stop_reason": _word("stop_reason", _stop_reason),
-    "finish_reason": _word("finish_reason", lambda came: came.run.finish if came.run is not None else None),
-    "state": _word("state", lambda came: came.run.state if came.run is not None else None),
+    "status": _word(lambda came: came.status),
+    "stop_reason": _word(_stop_reason),
+    "finish_reason": _word(lambda came: came.run.finish if came.run is not None else None),
+    "state": _word(lambda came: came.run.state if came.run is not None else None),
     "text": _text,
     "text_has": _text_has,
     "text_lacks": _text_lacks,
@@ -142,9 +143,9 @@ CHECKS: Mapping[str, Check] = {
     "usage": _usage,
     "raises": _raises,
     "model_saw": _model_saw,
-    "model_turns": _figure("model_turns", lambda came: came.world.model.turns),
-    "verifier_runs": _figure("verifier_runs", lambda came: came.world.verifier_runs),
-    "waited_s": _figure("waited_s", lambda came: came.world.stage.clock.slept_s),
+    "model_turns": _figure(lambda came: came.world.model.turns),
+    "verifier_runs": _figure(lambda came: came.world.verifier_runs),
+    "waited_s": _figure(lambda came: came.world.stage.clock.slept_s),
     **CALL_CHECKS,
     **EVENT_CHECKS,
 }

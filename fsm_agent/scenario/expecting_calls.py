@@ -9,7 +9,7 @@ from typing import Any
 from fsm_agent.core.events import Decided
 from fsm_agent.core.messages import Message, Role
 from fsm_agent.core.run import Run
-from fsm_agent.scenario.came import Came, Result
+from fsm_agent.scenario.came import Came, Check, Looked, Result
 from fsm_agent.scenario.matching import (
     equal,
     error_fits,
@@ -17,13 +17,13 @@ from fsm_agent.scenario.matching import (
     figure_words,
     figures_off,
     lacking,
+    listed,
     shown,
     standing,
     word_fits,
 )
 from fsm_agent.scenario.track import Track
 
-Looked = tuple[Any, list[str]]
 _RANGE = {"min", "max"}
 # Errors of calls that did not fail themselves.
 _NOT_RUN = ("skipped:", "cancelled", "superseded")
@@ -42,9 +42,8 @@ def _tool_args(wanted: Mapping[str, Any], came: Came) -> Looked:
     seen = {tool: _seen(came, tool) for tool in wanted}
     faults = []
     for tool, args in wanted.items():
-        listed = args if isinstance(args, list) else [args]
-        if not equal(listed, seen[tool]):
-            faults.append(f"{tool}: expected {shown(listed)}, came {shown(seen[tool])}")
+        if not equal(listed(args), seen[tool]):
+            faults.append(f"{tool}: expected {shown(listed(args))}, came {shown(seen[tool])}")
     return seen, faults
 
 
@@ -64,10 +63,7 @@ def _accepted(accepted: Any, args: Mapping[str, Any]) -> bool:
     """One of a list of arguments, or of a mapping of argument to the values that it may have."""
     if isinstance(accepted, list):
         return any(equal(one, args) for one in accepted)
-    return all(
-        name in args and any(equal(one, args[name]) for one in (values if isinstance(values, list) else [values]))
-        for name, values in accepted.items()
-    )
+    return all(name in args and any(equal(one, args[name]) for one in listed(values)) for name, values in accepted.items())
 
 
 def _distinct_args(wanted: Mapping[str, Any], came: Came) -> Looked:
@@ -114,20 +110,14 @@ def _results(wanted: list[Mapping[str, Any]], came: Came) -> Looked:
 
 
 def _find(wanted: Mapping[str, Any], results: list[Result], at: int) -> int | None:
-    for place in range(at, len(results)):
-        if ("call" in wanted and results[place].call == wanted["call"]) or (
-            "call" not in wanted and not _result_faults(wanted, results[place])
-        ):
+    for place, one in enumerate(results[at:], at):
+        if one.call == wanted["call"] if "call" in wanted else not _result_faults(wanted, one):
             return place
     return None
 
 
 def _result_faults(wanted: Mapping[str, Any], came: Result) -> list[str]:
-    faults = []
-    for key, one in wanted.items():
-        if fault := _RESULT_CHECKS[key](one, came):
-            faults.append(f"{key}: {fault}")
-    return faults
+    return [f"{key}: {fault}" for key, one in wanted.items() if (fault := _RESULT_CHECKS[key](one, came))]
 
 
 def _same(look: Callable[[Result], Any]) -> Callable[[Any, Result], str]:
@@ -223,7 +213,7 @@ def _unpaired(messages: list[Message]) -> list[str]:
     ]
 
 
-CALL_CHECKS: Mapping[str, Callable[[Any, Came], Looked]] = {
+CALL_CHECKS: Mapping[str, Check] = {
     "tool_runs": _tool_runs,
     "tool_args": _tool_args,
     "tool_args_in": _tool_args_in,

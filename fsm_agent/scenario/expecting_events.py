@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fsm_agent.core.trace import TraceEvent
-from fsm_agent.scenario.came import Came
-from fsm_agent.scenario.matching import equal, figure_fits, figure_words, in_order, shown, word_or
+from fsm_agent.scenario.came import Came, Check, Looked
+from fsm_agent.scenario.matching import equal, figure_fits, figure_words, in_order, listed, shown, word_or
 from fsm_agent.scenario.words import NAMED
-
-Looked = tuple[Any, list[str]]
 
 
 def _fits(pattern: str, event: TraceEvent) -> bool:
@@ -59,9 +57,8 @@ def _events_none(wanted: Any, came: Came) -> Looked:
 
 
 def _counted(wanted: Any, came: Came, number: int) -> Looked:
-    patterns = [wanted] if isinstance(wanted, str) else wanted
     events = came.events()
-    counts = {pattern: sum(_fits(pattern, event) for event in events) for pattern in patterns}
+    counts = {pattern: sum(_fits(pattern, event) for event in events) for pattern in listed(wanted)}
     times = "once" if number else "never"
     return counts, [f"expected {pattern} {times}, came {count} times" for pattern, count in counts.items() if count != number]
 
@@ -94,7 +91,7 @@ def _state_fits(wanted: Mapping[str, Any], saw: Mapping[str, Any]) -> bool:
     return True
 
 
-EVENT_CHECKS: Mapping[str, Callable[[Any, Came], Looked]] = {
+EVENT_CHECKS: Mapping[str, Check] = {
     "events": _events,
     "events_once": _events_once,
     "events_none": _events_none,

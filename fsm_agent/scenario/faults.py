@@ -6,6 +6,7 @@ import difflib
 from typing import Any
 
 from fsm_agent.core.short_text import short
+from fsm_agent.scenario.matching import listed
 
 _VERBS = "run resume person client message save load advance_s cancel crash together"
 _KEYS = ("required", "additionalProperties")
@@ -84,8 +85,7 @@ def _words(error: Any) -> str:
         case "const":
             return f"{got} is not {short(error.validator_value, 60)}"
         case "type":
-            wanted = error.validator_value
-            return f"expected {' or '.join([wanted] if isinstance(wanted, str) else wanted)}, got {got}"
+            return f"expected {' or '.join(listed(error.validator_value))}, got {got}"
         case "anyOf" if all("required" in one for one in error.validator_value):
             return f"one of {' and '.join(one['required'][0] for one in error.validator_value)} is missing"
         case "anyOf":
@@ -118,7 +118,7 @@ def _kinds(error: Any) -> list[str]:
         if one.validator == "type":
             kinds.append(wanted)
         elif one.validator in ("const", "enum"):
-            kinds += [short(value, 40) for value in (wanted if isinstance(wanted, list) else [wanted])]
+            kinds += [short(value, 40) for value in listed(wanted)]
         elif one.context:
             kinds += _kinds(one)
     return kinds

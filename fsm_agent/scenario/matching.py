@@ -62,16 +62,19 @@ def error_fits(wanted: Any, came: str) -> bool:
     return word_fits(wanted, came) or (wanted in ("denied", "skipped") and came.startswith(f"{wanted}:"))
 
 
+def listed(wanted: Any) -> list[Any]:
+    """The alternatives that an expectation names: a list itself, anything else alone."""
+    return wanted if isinstance(wanted, list) else [wanted]
+
+
 def lacking(wanted: Any, text: str) -> list[Any]:
     """The texts of a list, or the one text, that do not stand in a text; of a list inside, one is enough."""
-    texts = [wanted] if isinstance(wanted, str) else wanted
-    return [one for one in texts if not _stands(one, text)]
+    return [one for one in listed(wanted) if not _stands(one, text)]
 
 
 def standing(wanted: Any, text: str) -> list[Any]:
     """The texts of a list, or the one text, that stand in a text and must not."""
-    texts = [wanted] if isinstance(wanted, str) else wanted
-    return [one for one in texts if _stands(one, text)]
+    return [one for one in listed(wanted) if _stands(one, text)]
 
 
 def _stands(one: Any, text: str) -> bool:

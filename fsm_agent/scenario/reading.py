@@ -21,13 +21,13 @@ from fsm_agent.core.schema_validator import library
 from fsm_agent.core.short_text import short
 from fsm_agent.core.table import Table
 from fsm_agent.scenario.faults import fault_of
-from fsm_agent.scenario.steps import steps
+from fsm_agent.scenario.matching import listed
+from fsm_agent.scenario.steps import DRIVES, steps
 from fsm_agent.scenario.values import BadValue, decoded, with_nulls
 from fsm_agent.scenario.words import wrong_word
 
 MODES = ("sync", "async")
 ENDINGS = (".json", ".toml")
-_DRIVES = ("run", "resume")
 # Folders of tools and of other people's packages, in which a file that ends in .json is no scenario.
 _NOT_OURS = frozenset({"__pycache__", "node_modules"})
 
@@ -100,12 +100,9 @@ def scenario_of(document: Any, path: str | Path = "scenario") -> Scenario:
         raise ScenarioError(f"{path}: it nests too deep to be read") from None
     except BadValue as error:
         raise ScenarioError(f"{path}: {error}") from None
-    except _At as error:
-        raise ScenarioError(f"{path}: {'/'.join(error.place) or 'the file'}: {error}") from None
     if fault := _not_finite(keys) or wrong_word(keys, machine_named(keys.get("machine", "agent"))):
         raise ScenarioError(f"{path}: {fault}")
-    mode = keys.get("mode", list(MODES))
-    modes = tuple(dict.fromkeys([mode] if isinstance(mode, str) else mode))
+    modes = tuple(dict.fromkeys(listed(keys.get("mode", list(MODES)))))
     return Scenario(id=keys.get("id") or path.stem, path=path, keys=keys, modes=modes)
 
 
@@ -130,7 +127,7 @@ def _fault(document: Any) -> str:
 
 def _not_finite(keys: dict[str, Any]) -> str:
     """The first limit that TOML wrote as ``nan`` or ``inf``, with its place."""
-    places = [("limits", keys), *((f"{at}/{verb}/limits", step.get(verb) or {}) for at, step in steps(keys.get("ops")) for verb in _DRIVES)]
+    places = [("limits", keys), *((f"{at}/{verb}/limits", step.get(verb) or {}) for at, step in steps(keys.get("ops")) for verb in DRIVES)]
     for place, one in places:
         for name, figure in one.get("limits", {}).items():
             if isinstance(figure, float) and not math.isfinite(figure):
@@ -149,21 +146,13 @@ def machine_named(name: str) -> Table:
     return AGENT
 
 
-class _At(Exception):
-    """A special value at a place that cannot be read."""
-
-    def __init__(self, why: str, place: tuple[str, ...]) -> None:
-        super().__init__(why)
-        self.place = place
-
-
 def _decoded(value: Any, place: tuple[str, ...]) -> Any:
     """The document with the special values of its free places made; contracts in JSON Schema and templates stay."""
     if _is_free(place):
         try:
             return decoded(value, in_body="does" in place)
         except BadValue as error:
-            raise _At(str(error), place) from None
+            raise BadValue(f"{'/'.join(place)}: {error}") from None
     if isinstance(value, dict):
         return {key: _decoded(one, (*place, key)) for key, one in value.items()}
     if isinstance(value, list):

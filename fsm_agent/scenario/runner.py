@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 from collections.abc import Collection, Mapping, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import attrs
@@ -14,18 +13,18 @@ from fsm_agent.core.errors import BuildError, FsmAgentError
 from fsm_agent.scenario.came import Came
 from fsm_agent.scenario.driving import NeverHeld, SavedOtherwise
 from fsm_agent.scenario.expecting import OF_A_RUN, Outcome, always, check
-from fsm_agent.scenario.matching import shown
+from fsm_agent.scenario.matching import listed, shown
 from fsm_agent.scenario.named_errors import names_of
 from fsm_agent.scenario.ops import Current, Player, StepFailed
-from fsm_agent.scenario.reading import Scenario, read_file
+from fsm_agent.scenario.reading import Scenario
 from fsm_agent.scenario.stage import Stage
+from fsm_agent.scenario.steps import DRIVES
 from fsm_agent.scenario.task_stage import Tasks
 from fsm_agent.scenario.thread_stage import Threads
 from fsm_agent.scenario.virtual_clock import StandsStill
 from fsm_agent.scenario.world import World
 
 _WRONG = (StepFailed, NeverHeld, SavedOtherwise, StandsStill)
-_DRIVES = ("run", "resume")
 
 
 @attrs.frozen(kw_only=True)
@@ -45,12 +44,6 @@ class Verdict:
     def holds(self) -> bool:
         """True when everything that was expected came, and nothing else."""
         return not self.faults
-
-
-def run_file(path: str | Path, mode: str | None = None) -> list[Verdict]:
-    """Run the scenario of a file in its modes, or in the one mode given; raises ScenarioError for what is no scenario."""
-    scenario = read_file(path)
-    return [run_scenario(scenario, one) for one in ([mode] if mode is not None else scenario.modes)]
 
 
 def run_scenario(scenario: Scenario, mode: str) -> Verdict:
@@ -122,7 +115,7 @@ class _Showing:
             raised = error
         came = Came(world=self.world, track=current.track, raised=raised)
         faults = self._escaped(raised, step)
-        if any(verb in step for verb in _DRIVES) or not place:
+        if any(verb in step for verb in DRIVES) or not place:
             faults += always(came)
         if place:
             nothing_new = raised is not None and current.track is before and before is None
@@ -171,8 +164,7 @@ class _Showing:
         return OF_A_RUN
 
     def _accepts(self, raised: BaseException) -> bool:
-        wanted = self.keys.get("expect", {}).get("raises")
-        accepted = wanted if isinstance(wanted, list) else [wanted]
+        accepted = listed(self.keys.get("expect", {}).get("raises"))
         return any(name in accepted for name in names_of(raised))
 
     async def _together(self, lists: Sequence[Sequence[Mapping[str, Any]]], current: Current, place: str) -> None:
@@ -198,8 +190,7 @@ class _Showing:
 
     def _accepts_ended_script(self) -> bool:
         """Whether the file itself expects that its model's script ends too early."""
-        wanted = self.keys.get("expect", {}).get("stop_reason")
-        return "model_error" in (wanted if isinstance(wanted, list) else [wanted])
+        return "model_error" in listed(self.keys.get("expect", {}).get("stop_reason"))
 
 
 def _said(error: BaseException) -> str:

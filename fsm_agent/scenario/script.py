@@ -10,7 +10,11 @@ import attrs
 from fsm_agent.core.values import Decision, ToolCall, Usage
 from fsm_agent.scenario.values import filled
 
-FAIL, REPEAT_LAST, REPEAT_ALL = "fail", "repeat-last", "repeat-all"
+FAIL, REPEAT_LAST = "fail", "repeat-last"
+INPUT = ("input_tokens", "prompt_tokens", "input")
+OUTPUT = ("output_tokens", "completion_tokens", "output")
+TOTAL = ("total_tokens", "tokens")
+"""What providers call the tokens that they were given, that they made, and all of them."""
 # What holds for a model where nothing is written: the last turn again, but a model that failed is not made to fail for ever.
 GO_ON = ""
 # A run that asks so often will never end.
@@ -120,9 +124,7 @@ def usage_of(usage: Mapping[str, Any] | None) -> Usage | None:
     """The usage of a turn in any of the words that providers have for it."""
     if usage is None:
         return None
-    given = next((usage[word] for word in ("input_tokens", "prompt_tokens", "input") if word in usage), None)
-    made = next((usage[word] for word in ("output_tokens", "completion_tokens", "output") if word in usage), None)
-    total = next((usage[word] for word in ("total_tokens", "tokens") if word in usage), None)
+    given, made, total = (next((usage[word] for word in words if word in usage), None) for words in (INPUT, OUTPUT, TOTAL))
     if total is not None and (given is None or made is None):
         given, made = (total - (made or 0), made or 0) if given is None else (given, total - given)
     return Usage(input_tokens=given or 0, output_tokens=made or 0, cost=usage.get("cost", 0.0))

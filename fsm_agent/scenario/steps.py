@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+DRIVES = ("run", "resume")
+"""The steps that drive a run."""
+
 
 def steps(ops: Any, place: str = "ops") -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Every step, in order of writing."""

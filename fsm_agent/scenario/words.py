@@ -14,7 +14,7 @@ from fsm_agent.core.known_names import mend
 from fsm_agent.core.short_text import short
 from fsm_agent.core.table import Table
 from fsm_agent.core.values import Status, StopReason
-from fsm_agent.scenario.matching import GAP, figure_fits
+from fsm_agent.scenario.matching import GAP, figure_fits, listed
 from fsm_agent.scenario.steps import expectations, models, people
 
 # The events that every reader of a run may rely on; others are looked at only where an expectation names them.
@@ -75,7 +75,7 @@ def _near(word: str, known: Sequence[str], least: float = _NEAR) -> str:
 
 
 def _events(patterns: Any, key: str, states: Sequence[str]) -> Iterator[str]:
-    for pattern in [patterns] if isinstance(patterns, str) else patterns:
+    for pattern in listed(patterns):
         if pattern == GAP and key == "events":
             continue
         names = [word.partition(":")[0] for word in pattern.split("|")]
@@ -111,8 +111,8 @@ def _tools(expect: Mapping[str, Any], place: str, tools: Sequence[str]) -> Itera
 def _templates(keys: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     for place, model in models(keys):
         turns = {place: model} if isinstance(model, list) else {f"{place}/{state}": of for state, of in (model or {}).items()}
-        for at, listed in turns.items():
-            for number, turn in enumerate(listed):
+        for at, of in turns.items():
+            for number, turn in enumerate(of):
                 yield from ((f"{at}/{number}", what) for what in _misplaced(_said_in(turn), _TURN, "a turn"))
     for name, tool in keys.get("tools", {}).items():
         yield from ((f"tools/{name}/does", what) for what in _misplaced(tool.get("does"), _BODY, "a body"))

@@ -16,6 +16,7 @@ from fsm_agent.core.plain import plain_copy
 from fsm_agent.core.strategies import LoopState, Strategy, max_iterations, until_finish_reason
 from fsm_agent.core.values import Policy
 from fsm_agent.host.memory import TtlMemory
+from fsm_agent.scenario.matching import listed
 from fsm_agent.scenario.named_errors import exception_named
 from fsm_agent.scenario.reading import Scenario, machine_named
 from fsm_agent.scenario.script import GO_ON, Script
@@ -99,8 +100,7 @@ class World(Surroundings):
         if "max_iterations" in keys:
             return max_iterations(keys["max_iterations"])
         if "until_finish_reason" in keys:
-            reasons = keys["until_finish_reason"]
-            return until_finish_reason([reasons] if isinstance(reasons, str) else reasons)
+            return until_finish_reason(listed(keys["until_finish_reason"]))
         if "messages_below" in keys:
             most = keys["messages_below"]
             return _named(lambda state: len(state.messages) < most, f"messages_below({most})")
