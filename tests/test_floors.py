@@ -155,7 +155,6 @@ FLOORS: dict[str, int] = {
     "models.openai_chat": 5,
     "models.openai_responses": 5,
     "models.pydantic_ai_model": 5,
-    "models.tool_names": 5,
     "models.wire_history": 5,
     "models.wire_values": 5,
     # 6: faces

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import attrs
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from fsm_agent.core.messages import Message, Role, ToolOffer
 from fsm_agent.core.values import ToolCall
 from fsm_agent.host.model import ModelRequest
-from fsm_agent.models.offered import Offered
-from fsm_agent.models.tool_names import wire_name
+from fsm_agent.models.offered import Offered, wire_name
 
 ADD, DOTTED = ToolOffer(name="add"), ToolOffer(name="web.search")
+FIT = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+NAMES = st.text() | st.from_regex(r"\A[a-z._]{1,70}(_[0-9a-f]{12})?\Z")
 
 
 def test_the_same_offers_are_turned_once() -> None:
@@ -56,3 +61,39 @@ def test_a_name_that_stands_for_itself_is_not_looked_for_in_the_history() -> Non
             raise AssertionError("the history was read")
 
     assert Offered(lambda offer: {}).own_name("nothing", ModelRequest(tools=(ADD,), messages=Unread())) == "nothing"
+
+
+# ---- names
+
+
+@pytest.mark.parametrize("name", ["add", "web-search", "A_1", "x" * 64, "_", "get_deadbeef"])
+def test_a_fit_name_stays_as_it_is(name: str) -> None:
+    assert wire_name(name) == name
+
+
+@pytest.mark.parametrize("name", ["", "web.search", "we b", "日本", "x" * 65, "a/b:c", "\ud835", "add\n", "t_0123456789ab"])
+def test_any_other_name_goes_out_fit_and_is_found_again(name: str) -> None:
+    wire = wire_name(name)
+
+    assert FIT.fullmatch(wire)
+    assert wire != name
+    assert Offered(lambda offer: {}).own_name(wire, ModelRequest(tools=(ToolOffer(name=name),))) == name
+
+
+def test_a_fit_part_can_still_be_read() -> None:
+    assert wire_name("web.search").startswith("web_search_")
+    assert wire_name("").startswith("tool_")
+
+
+def test_a_name_that_looks_like_anothers_wire_name_is_told_apart() -> None:
+    taken = wire_name("web.search")
+
+    assert len(set(map(wire_name, ["web.search", "web/search", "web search", taken, wire_name(taken)]))) == 5
+
+
+@given(st.sets(NAMES, max_size=30))
+def test_no_two_names_meet(names: set[str]) -> None:
+    wire = set(map(wire_name, names))
+
+    assert len(wire) == len(names)
+    assert all(map(FIT.fullmatch, wire))

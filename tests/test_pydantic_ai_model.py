@@ -21,8 +21,8 @@ from fsm_agent.core.plain import dumps, loads
 from fsm_agent.core.values import Decision, ToolCall, Usage
 from fsm_agent.host.model import FailureKind, ModelFailed, ModelRequest
 from fsm_agent.models import pydantic_ai_model
+from fsm_agent.models.offered import wire_name
 from fsm_agent.models.pydantic_ai_model import PydanticAIModel
-from fsm_agent.models.tool_names import wire_name
 
 TestModel.__test__ = False  # type: ignore[attr-defined]
 ADD = ToolOffer(name="add", description="Adds.", schema={"type": "object", "properties": {"a": {"type": "integer"}}})

@@ -14,8 +14,7 @@ from fsm_agent.models.clients import awaits, creator, free_options, takes
 from fsm_agent.models.finishes import Price, checked_price, finish_word, usage_of
 from fsm_agent.models.kept import Kind, Part, api_form, kept_of, placed, text_of
 from fsm_agent.models.narrow_schema import narrow_schema, schema_words
-from fsm_agent.models.offered import Offered
-from fsm_agent.models.tool_names import wire_name
+from fsm_agent.models.offered import Offered, wire_name
 from fsm_agent.models.wire_history import GO_ON, Group, WireHistory, leading_system
 from fsm_agent.models.wire_values import arguments_object, object_schema, wire_text
 

@@ -15,8 +15,7 @@ from fsm_agent.models.clients import awaits, creator, free_options
 from fsm_agent.models.failures import failure_of_body
 from fsm_agent.models.finishes import Price, checked_price, finish_word, usage_of
 from fsm_agent.models.kept import Kind, Part, grown, kept_of, placed, text_of
-from fsm_agent.models.offered import Offered
-from fsm_agent.models.tool_names import wire_name
+from fsm_agent.models.offered import Offered, wire_name
 from fsm_agent.models.wire_history import GO_ON, Group, WireHistory, leading_system
 from fsm_agent.models.wire_values import arguments_text, object_schema, wire_id, wire_text, wire_value
 

@@ -17,8 +17,7 @@ from fsm_agent.models.failures import failure_of
 from fsm_agent.models.finishes import Price, checked_price, finish_word, usage_of
 from fsm_agent.models.kept import Kind, Part, kept_of, placed, text_of
 from fsm_agent.models.narrow_schema import schema_words
-from fsm_agent.models.offered import Offered
-from fsm_agent.models.tool_names import wire_name
+from fsm_agent.models.offered import Offered, wire_name
 from fsm_agent.models.wire_history import GO_ON, Group, WireHistory, leading_system
 from fsm_agent.models.wire_values import arguments_object, object_schema, wire_text
 
@@ -59,33 +58,26 @@ class PydanticAIModel:
 
     def _now(self, asked: dict[str, Any], request: ModelRequest) -> Decision:
         direct = import_module("pydantic_ai.direct")
-        if request.on_delta is None:
-            return self._decision(_guarded(lambda: direct.model_request_sync(self.model, **asked)), request)
-        listener = _Listener(request.on_delta)
-        try:
-            with direct.model_request_stream_sync(self.model, **asked) as stream:
-                for event in stream:
-                    listener.hear(event)
-                response = stream.response
-        except Exception as error:
-            raise listener.failure(error) from error
+        with _Listener(request.on_delta) as listener:
+            if request.on_delta is None:
+                response = direct.model_request_sync(self.model, **asked)
+            else:
+                with direct.model_request_stream_sync(self.model, **asked) as stream:
+                    for event in stream:
+                        listener.hear(event)
+                    response = stream.response
         return self._decision(response, request)
 
     async def _later(self, asked: dict[str, Any], request: ModelRequest) -> Decision:
         direct = import_module("pydantic_ai.direct")
-        if request.on_delta is None:
-            try:
-                return self._decision(await direct.model_request(self.model, **asked), request)
-            except Exception as error:
-                raise failure_of(error) from error
-        listener = _Listener(request.on_delta)
-        try:
-            async with direct.model_request_stream(self.model, **asked) as stream:
-                async for event in stream:
-                    listener.hear(event)
-                response = stream.get()
-        except Exception as error:
-            raise listener.failure(error) from error
+        with _Listener(request.on_delta) as listener:
+            if request.on_delta is None:
+                response = await direct.model_request(self.model, **asked)
+            else:
+                async with direct.model_request_stream(self.model, **asked) as stream:
+                    async for event in stream:
+                        listener.hear(event)
+                    response = stream.get()
         return self._decision(response, request)
 
     def _asked(self, request: ModelRequest) -> dict[str, Any]:
@@ -138,11 +130,18 @@ def _part(one: Any, response: Any) -> Part | None:
 
 
 class _Listener:
-    """Passes pieces of text on, and tells what the host's listener raised from what the stream did."""
+    """Passes pieces of text on; what is raised meanwhile is a ModelFailed, unless the host's own listener raised it."""
 
-    def __init__(self, tell: Callable[[str], None]) -> None:
+    def __init__(self, tell: Callable[[str], None] | None) -> None:
         self._tell = tell
         self._raised: Exception | None = None
+
+    def __enter__(self) -> _Listener:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, Exception) and error is not self._raised:
+            raise failure_of(error, otherwise=FailureKind.UNKNOWN if self._tell is None else FailureKind.CONNECTION) from error
 
     def hear(self, event: Any) -> None:
         """Take an event of the stream in."""
@@ -151,23 +150,12 @@ class _Listener:
             text = event.part.content
         elif event.event_kind == "part_delta" and event.delta.part_delta_kind == "text":
             text = event.delta.content_delta
-        if text:
+        if text and self._tell is not None:
             try:
                 self._tell(text)
             except Exception as error:
                 self._raised = error
                 raise
-
-    def failure(self, error: Exception) -> Exception:
-        """What to raise for an error while the stream was read."""
-        return error if error is self._raised else failure_of(error, otherwise=FailureKind.CONNECTION)
-
-
-def _guarded(ask: Callable[[], Any]) -> Any:
-    try:
-        return ask()
-    except Exception as error:
-        raise failure_of(error) from error
 
 
 def _add(made: list[Any], group: Group) -> None:
