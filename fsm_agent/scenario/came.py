@@ -48,23 +48,17 @@ class Came:
     @property
     def answer(self) -> Answer | None:
         """The current run's answer, None while it goes on."""
-        if self.track is None or self.track.run is None:
-            return None
-        run = self.track.run
-        if run.done or run.paused:
-            answer: Answer = self.track.agent.answer(run)
-            return answer
-        return None
+        return self.track.standing_answer() if self.track is not None else None
 
     @property
     def status(self) -> str | None:
         """The status of the current run: ``running`` while it is driven, ``paused`` where it stands still and is not over."""
-        if self.run is None or self.track is None:
+        if self.track is None:
             return None
         if self.answer is not None:
             return self.answer.status.value
         drive = self.track.drive
-        return "running" if self.run.driven or (drive is not None and not drive.done.on) else Status.PAUSED.value
+        return "running" if self.track.run.driven or (drive is not None and not drive.done.on) else Status.PAUSED.value
 
     def raised_names(self) -> list[str] | None:
         """The names of what escaped, or None."""
@@ -72,10 +66,9 @@ class Came:
 
     def results(self) -> list[Result]:
         """The settled calls of the current run, in order."""
-        run, track = self.run, self.track
-        if run is None or track is None:
+        if (track := self.track) is None:
             return []
-        calls = [*run.calls, *(call for call in run.open_calls if call.ok is not None)]
+        calls = [*track.run.calls, *(call for call in track.run.open_calls if call.ok is not None)]
         return [self._result(call, track) for call in calls]
 
     def _result(self, call: Call, track: Track) -> Result:
@@ -95,7 +88,7 @@ class Came:
 
     def events(self) -> list[TraceEvent]:
         """The events of the last run or resume."""
-        return trace_of(self.run, self.track.since) if self.run is not None and self.track is not None else []
+        return trace_of(self.track.run, self.track.since) if self.track is not None else []
 
     def orders(self) -> list[list[TraceEvent]]:
         """The orders in which those events may be told.
@@ -107,9 +100,10 @@ class Came:
         at = next((number for number, event in enumerate(events) if event.kind == "resumed"), -1)
         if at > 0:
             return [events, events[at:], [events[at], *events[:at], *events[at + 1 :]]]
-        if at == 0 or self.track is None or self.run is None or not self.track.since:
+        if at == 0 or self.track is None or not self.track.since:
             return [events]
-        return [events, [TraceEvent(self.run.id, self.track.since - 1, 0.0, "resumed", self.run.id), *events]]
+        run_id = self.track.run.id
+        return [events, [TraceEvent(run_id, self.track.since - 1, 0.0, "resumed", run_id), *events]]
 
     def usage(self) -> dict[str, float]:
         """The counters of the current run, and its tokens by kind, in the words that providers have for them."""

@@ -40,13 +40,12 @@ class Driving:
 
     async def let_go(self, track: Track, keys: Mapping[str, Any]) -> None:
         """Let a held body go on, and its drive, to its end or to the next body that is held."""
-        drive, hold, run = track.drive, track.hold, track.run
+        drive, hold = track.drive, track.hold
         assert drive is not None
-        assert run is not None
-        track.since = run.row_count
+        track.since = track.run.row_count
         drive.news = self.stage.flag()
         track.hold = self._hold(keys)
-        if hold is not None and hold.let_go is not None:
+        if hold is not None:
             hold.let_go.set()
         if track.hold is None:
             await drive.done.wait()
@@ -60,7 +59,7 @@ class Driving:
         if drive is not None and not drive.dead:
             await drive.done.wait()
         track.drive = track.hold = None
-        if hold is not None and hold.let_go is not None:
+        if hold is not None:
             hold.let_go.set()
         if drive is not None:
             self._raise(drive)
@@ -74,7 +73,7 @@ class Driving:
 
     def _hold(self, keys: Mapping[str, Any]) -> Hold | None:
         until = keys.get("until")
-        return None if until is None else Hold(until["started"], let_go=self.stage.flag())
+        return None if until is None else Hold(until["started"], self.stage.flag())
 
     async def _news(self, track: Track) -> None:
         drive, hold = track.drive, track.hold
@@ -94,20 +93,18 @@ class Driving:
 
     def _steps(self, track: Track, go_on: GoOn, keys: Mapping[str, Any]) -> Callable[[], Any]:
         async def steps() -> None:
-            run = track.run
-            assert run is not None
             token, track.place = DRIVEN.set(track), self.stage.place()
             try:
-                track.answer = await (self._read(track, run, keys) if _reads(keys) else go_on())
+                track.answer = await (self._read(track, keys) if _reads(keys) else go_on())
             finally:
-                track.told, track.place = run.row_count, None
+                track.told, track.place = track.run.row_count, None
                 DRIVEN.reset(token)
 
         return steps
 
-    async def _read(self, track: Track, run: Run, keys: Mapping[str, Any]) -> Answer:
+    async def _read(self, track: Track, keys: Mapping[str, Any]) -> Answer:
         """Drive by reading events; saved at each step, or left after so many."""
-        most, taken = keys.get("take_events"), 0
+        run, most, taken = track.run, keys.get("take_events"), 0
 
         def happened(event: Any) -> bool:
             nonlocal taken

@@ -8,7 +8,6 @@ from typing import Any
 
 from fsm_agent.core.events import Decided
 from fsm_agent.core.messages import Message, Role
-from fsm_agent.core.run import Run
 from fsm_agent.scenario.came import Came, Check, Looked, Result
 from fsm_agent.scenario.matching import (
     equal,
@@ -171,9 +170,8 @@ def _errors(wanted: Any, came: Came) -> Looked:
 
 
 def _pending(wanted: Mapping[str, str], came: Came) -> Looked:
-    waiting: dict[str, str] = {}
-    if came.run is not None and came.track is not None:
-        waiting = {one.call_id: str(one.kind) for one in came.track.agent.pending(came.run)}
+    pending = came.track.agent.pending(came.track.run) if came.track is not None else ()
+    waiting = {one.call_id: str(one.kind) for one in pending}
     return waiting, [] if waiting == dict(wanted) else [f"expected {shown(dict(wanted))}, came {shown(waiting)}"]
 
 
@@ -181,14 +179,14 @@ def _pending(wanted: Mapping[str, str], came: Came) -> Looked:
 
 
 def _every_call(wanted: bool, came: Came) -> Looked:
-    run, track = came.run, came.track
-    faults = ["there is no run"] if run is None or track is None else _unanswered(run, track)
+    faults = ["there is no run"] if came.track is None else _unanswered(came.track)
     if not wanted:
         return not faults, [] if faults else ["expected some call without exactly one result"]
     return not faults, faults
 
 
-def _unanswered(run: Run, track: Track) -> list[str]:
+def _unanswered(track: Track) -> list[str]:
+    run = track.run
     ids = Counter(call.id for call in [*run.calls, *run.open_calls])
     faults = [f"{one} has {number} records" for one, number in ids.items() if number != 1]
     waiting = {call.id for call in run.open_calls if call.ok is None} if not run.done else set()

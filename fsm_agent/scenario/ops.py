@@ -104,11 +104,10 @@ class Player:
 
     def _unused(self, people: list[tuple[str, Keys]], track: Track) -> None:
         """Tell of words about calls that the run never made, while it waits for a word about another."""
-        run = self._run(track)
-        known = [call.id for call in (*run.calls, *run.open_calls)]
+        known = [call.id for call in (*track.run.calls, *track.run.open_calls)]
         for kind, keys in people:
             if keys["call"] not in known and not self.world.keys.get("may_refuse"):
-                waiting = ", ".join(one.call_id for one in track.agent.pending(run))
+                waiting = ", ".join(one.call_id for one in track.agent.pending(track.run))
                 self.world.violations.append(f"the {kind} entry for call {keys['call']} was never used; the run waits for {waiting}")
 
     # ---- running
@@ -116,26 +115,23 @@ class Player:
     async def run(self, current: Current, keys: Keys | None) -> None:
         """Start a run and drive it."""
         keys, agent, file = keys or {}, self.host(), self.world.keys
-        track = self.world.track(agent, keys)
         base = limits_of(file.get("limits", {}), base_limits(file))
         limits = self.world.limits(keys["limits"], base) if "limits" in keys else None
         query = keys.get("query", file.get("query", "go"))
-        track.run = agent.start(query, run_id=f"run-{next(self._numbers)}", scope=SCOPE, limits=limits)
-        current.take(track)
+        run = agent.start(query, run_id=f"run-{next(self._numbers)}", scope=SCOPE, limits=limits)
+        current.take(track := Track(agent, self.world.script(keys), run))
         self.tracks.append(track)
-        await self.driving.drive(track, partial(self.stage.drive, agent, track.run), keys)
+        await self.driving.drive(track, self._go_on(track), keys)
 
     async def resume(self, current: Current, keys: Keys | None) -> None:
         """Let the current run go on: a held body, a run that stands, or one that was stopped, with its limits raised."""
         keys, track = keys or {}, self._track(current)
-        run = self._run(track)
         if track.drive is not None and not track.drive.done.on and not track.drive.dead:
             await self.driving.let_go(track, keys)
             return
         if keys.get("process") == "fresh":
-            self._load(track, track.agent.save(run), self.host(fresh=True), track.told)
-            run = self._run(track)
-        track.since = track.told
+            self._load(track, track.agent.save(track.run), self.host(fresh=True), track.told)
+        track.since, run = track.told, track.run
         if (run.done or "limits" in keys) and not run.driven:
             agent, raises = track.agent, raises_of(self.world.named(keys.get("limits", {})), run)
             go_on: Callable[[], Awaitable[Answer]] = partial(self.stage.resume, agent, run, raises)
@@ -144,12 +140,12 @@ class Player:
         await self.driving.drive(track, go_on, keys)
 
     def _go_on(self, track: Track) -> Callable[[], Awaitable[Answer]]:
-        return partial(self.stage.drive, track.agent, self._run(track))
+        return partial(self.stage.drive, track.agent, track.run)
 
     async def cancel(self, current: Current, keys: Keys | None) -> None:
         """Cancel the current run, and wait until whoever drives it has heard."""
         track = self._track(current)
-        run = self._run(track)
+        run = track.run
         track.agent.cancel(run)
         self.stage.interrupt(track.place)
         await self.driving.cancelled(track)
@@ -160,7 +156,7 @@ class Player:
     async def crash(self, current: Current, keys: Keys | None) -> None:
         """Let the process that drives the current run die; what was saved of the run is all that is left."""
         track = self._track(current)
-        text, told = track.agent.save(self._run(track)), self._told(track)
+        text, told = track.agent.save(track.run), self._told(track)
         await self.driving.die(track)
         self._load(track, text, track.agent, told)
 
@@ -169,7 +165,7 @@ class Player:
     async def person(self, current: Current, keys: Keys) -> None:
         """Take one decision of a person."""
         track = self._track(current)
-        run, call = self._run(track), keys["call"]
+        run, call = track.run, keys["call"]
         if not keys.get("approve", True):
             track.agent.deny(run, call, keys.get("reason", ""))
         elif "edit" in keys:
@@ -180,17 +176,16 @@ class Player:
     async def client(self, current: Current, keys: Keys) -> None:
         """Take one answer of a client."""
         track = self._track(current)
-        run = self._run(track)
         if "raise" in keys:
-            track.agent.deliver_error(run, keys["call"], keys["raise"].rpartition(".")[2], keys.get("message", ""))
+            track.agent.deliver_error(track.run, keys["call"], keys["raise"].rpartition(".")[2], keys.get("message", ""))
         else:
-            track.agent.deliver(run, keys["call"], keys.get("return"))
+            track.agent.deliver(track.run, keys["call"], keys.get("return"))
 
     async def message(self, current: Current, text: Any) -> None:
         """Say something new."""
         text = text["text"] if isinstance(text, Mapping) else text
         track = self._track(current)
-        track.agent.message(self._run(track), text)
+        track.agent.message(track.run, text)
 
     # ---- saving
 
@@ -198,9 +193,8 @@ class Player:
         """Save the current run under a name."""
         name = name["name"] if isinstance(name, Mapping) else name
         track = self._track(current)
-        run = self._run(track)
-        text = track.agent.save(run)
-        self.saved[name] = Saved(text, facts_of(run), track.script.position(), track.script, self._told(track))
+        text = track.agent.save(track.run)
+        self.saved[name] = Saved(text, facts_of(track.run), track.script.position(), track.script, self._told(track))
 
     async def load(self, current: Current, keys: Any) -> None:
         """Load a saved run, which is the current one from now on; it must stand where it stood."""
@@ -211,10 +205,10 @@ class Player:
         before = self._track(current)
         agent = self.host(fresh=keys.get("process") == "fresh")
         script = attrs.evolve(saved.script, requests=0, by_state={})
-        track = Track(agent, script, seen=before.seen)
+        track = Track(agent, script, before.run, seen=before.seen)
         script.set_back(saved.position)
         self._load(track, saved.text, agent, saved.told)
-        for name, value in facts_of(self._run(track)).items():
+        for name, value in facts_of(track.run).items():
             if value != saved.facts[name]:
                 raise StepFailed(f"after the load {name} is {value!r}; it was {saved.facts[name]!r} when it was saved")
         current.take(track)
@@ -222,12 +216,11 @@ class Player:
 
     def _told(self, track: Track) -> int:
         """How many lines of a run's trace a drive has told; of one that is driven, all there are."""
-        run = self._run(track)
-        return run.row_count if run.driven else track.told
+        return track.run.row_count if track.run.driven else track.told
 
     def _load(self, track: Track, text: str, agent: Agent, told: int) -> None:
         track.run, track.agent, track.drive, track.hold = agent.load(text), agent, None, None
-        track.answer = standing_answer(agent, track.run)
+        track.answer = track.standing_answer()
         # What people said since the last drive is told by the next one.
         track.since = track.told = told
 
@@ -241,15 +234,6 @@ class Player:
         if current.track is None:
             raise StepFailed("there is no run yet; begin with a step 'run'")
         return current.track
-
-    def _run(self, track: Track) -> Run:
-        assert track.run is not None
-        return track.run
-
-
-def standing_answer(agent: Agent, run: Run) -> Answer | None:
-    """The answer of a run that is over or paused, else None."""
-    return agent.answer(run) if run.done or run.paused else None
 
 
 def facts_of(run: Run) -> dict[str, Any]:

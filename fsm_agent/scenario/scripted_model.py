@@ -70,8 +70,7 @@ class ScriptedModel:
         raise ScriptEnded(what)
 
     def _said(self, turn: Mapping[str, Any], before: int, track: Track, request: ModelRequest) -> Decision:
-        run = track.run
-        names = {"turn": track.script.requests, "query": run.request if run is not None else ""}
+        names = {"turn": track.script.requests, "query": track.run.request}
         for piece in turn.get("deltas", ()):
             if request.on_delta is not None:
                 request.on_delta(filled(piece, names))

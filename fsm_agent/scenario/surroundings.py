@@ -30,8 +30,7 @@ class Surroundings:
         hold.reached, hold.place = True, self.stage.place()
         if track.drive is not None:
             track.drive.news.set()
-        if hold.let_go is not None:
-            await hold.let_go.wait()
+        await hold.let_go.wait()
 
     def body_began(self) -> None:
         """A body has begun."""

@@ -41,9 +41,9 @@ class Hold:
     """A body that a step waits for: once it is active it is held until `let_go` is set."""
 
     call: str
+    let_go: Flag
     reached: bool = False
     place: Any = None
-    let_go: Flag | None = None
 
 
 @attrs.define(eq=False)
@@ -57,7 +57,7 @@ class Track:
 
     agent: Agent
     script: Script
-    run: Run | None = None
+    run: Run
     answer: Answer | None = None
     since: int = 0
     told: int = 0
@@ -65,6 +65,10 @@ class Track:
     drive: Drive | None = None
     place: Place | None = None
     seen: Seen | None = None
+
+    def standing_answer(self) -> Answer | None:
+        """The answer of a run that is over or paused, else None."""
+        return self.agent.answer(self.run) if self.run.done or self.run.paused else None
 
 
 # The run that the present thread or task drives; bodies inherit it.

@@ -24,7 +24,6 @@ from fsm_agent.scenario.scripted_model import ScriptedModel
 from fsm_agent.scenario.scripted_tools import ScriptedTool
 from fsm_agent.scenario.stage import Stage
 from fsm_agent.scenario.surroundings import Surroundings
-from fsm_agent.scenario.track import Track
 
 SCOPE = "scenario"
 
@@ -79,10 +78,10 @@ class World(Surroundings):
                 raise LimitsError(f"Limits.max_same_tool_calls: there is no tool {tool!r}; {mend(tool, self.tools)}")
         return limits
 
-    def track(self, agent: Agent, keys: Mapping[str, Any]) -> Track:
-        """A new run's track, with its own script where `keys` has one, else the file's."""
+    def script(self, keys: Mapping[str, Any]) -> Script:
+        """A new run's script: its own where `keys` has one, else the file's."""
         found = {name: keys[name] if name in keys else self.keys.get(name, default) for name, default in _SCRIPT.items()}
-        return Track(agent, Script.of(found["model"], found["model_then"], found["closing"]))
+        return Script.of(found["model"], found["model_then"], found["closing"])
 
     # ---- verifier and strategies
 
