@@ -14,6 +14,7 @@ from fsm_agent.core.run import Run
 from fsm_agent.core.table import Row, Table
 from fsm_agent.edges import Edges, recorded_edges
 from fsm_agent.host.clock import ScriptedClock
+from fsm_agent.scenario.script import ScriptEnded, step_of
 
 __all__ = [
     "Edges",
@@ -26,10 +27,6 @@ __all__ = [
     "run_scenario",
     "scenario_files",
 ]
-
-
-class ScriptEnded(AssertionError):
-    """A scripted decider was asked more often than its script has turns."""
 
 
 class ScriptedDecider:
@@ -59,11 +56,10 @@ class ScriptedDecider:
         return turn(ask) if callable(turn) else turn
 
     def _turn(self, number: int) -> Any:
-        if number < len(self.turns):
-            return self.turns[number]
-        if self.then == "fail":
+        step = step_of(self.turns, number, self.then)
+        if step is None:
             raise ScriptEnded(f"the script has {len(self.turns)} turns and was asked for turn {number + 1}")
-        return self.turns[-1] if self.then == "repeat-last" else self.turns[number % len(self.turns)]
+        return step.value
 
     def close(self, ask: Compose) -> str:
         """The closing answer."""

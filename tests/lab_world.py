@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import copy
+import json
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+import fsm_agent
 from fsm_agent import adapter as lab
 
+SAMPLES = Path(fsm_agent.__file__).parent / "lab" / "orders.jsonl"
 KEYS = ["ok", "answer", "rows", "errors", "fixes", "attempts", "calls", "tool_runs"]
 GOOD: dict[str, Any] = {"sku": "A-1001", "region": "seoul", "limit": 2}
 REBOUND = ("TOOLS", "CACHE", "CALLS", "STOCK", "REGIONS", "REPAIRS", "MAX_ATTEMPTS", "MAX_ROWS", "FALLBACK_REGION")
+
+
+def sample_orders() -> list[Any]:
+    """The orders of ``--samples``, each fresh; what an order shows is its ``about``. The last two are no orders."""
+    return [json.loads(line) for line in SAMPLES.read_bytes().splitlines()]
 
 
 @pytest.fixture(autouse=True)

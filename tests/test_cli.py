@@ -23,6 +23,7 @@ import attrs
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from lab_world import sample_orders
 
 import fsm_agent.__main__
 from fsm_agent import Agent, __version__, adapter, diagrams
@@ -37,7 +38,6 @@ from fsm_agent.core.table import Row, State, Table
 from fsm_agent.core.tools import Outcome, Retry
 from fsm_agent.core.values import Verdict
 from fsm_agent.lab.report import measure
-from fsm_agent.lab.samples import sample_orders
 from fsm_agent.lab.tables import DESK, NAIVE
 
 ROOT = Path(__file__).parents[1]

@@ -28,7 +28,6 @@ FLOORS: dict[str, int] = {
     "core.values": 0,
     "host": 0,
     "lab": 0,
-    "lab.samples": 0,
     "lab.stock": 0,
     "models": 0,
     # 1: what a tool is, canonical keys, plain data, limits, the one living run

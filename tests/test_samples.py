@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from lab_world import SAMPLES, sample_orders
 
 from fsm_agent import adapter
-from fsm_agent.lab.samples import open_samples, sample_orders
 
 # What an order shows -> its reasons, its repairs, how often a body ran, and whether it was answered.
 PATHS: dict[str, tuple[list[str], list[str], int, bool]] = {
@@ -82,15 +82,7 @@ def test_an_order_that_gives_orders_gets_no_stock(answers: list[tuple[Any, dict[
     assert "999" not in answer["answer"]
 
 
-def test_samples_are_fresh_each_time() -> None:
-    one = sample_orders()
-    one[0]["sku"] = "changed"
-
-    assert sample_orders()[0]["sku"] == "A-1001"
-
-
 def test_the_file_has_one_utf8_line_an_order() -> None:
-    with open_samples() as stream:
-        lines = stream.read().decode("utf-8").splitlines()
+    lines = SAMPLES.read_text("utf-8").splitlines()
 
     assert len(lines) == len(sample_orders()) == len(PATHS) + 2

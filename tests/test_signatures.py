@@ -20,7 +20,6 @@ from fsm_agent.core.signatures import (
     argument_builder,
     argument_descriptions,
     arguments_of,
-    build_arguments,
     context_parameter,
     description_of,
     result_of,
@@ -281,7 +280,7 @@ def test_a_function_measures_its_arguments(args: dict[str, Any], reason: str) ->
 def test_plain_arguments_are_built_into_what_the_function_takes() -> None:
     args = {"sku": "a", "region": "seoul", "color": "blue", "at": {"x": 1}}
     filled = arguments_of(search).with_defaults(args)
-    assert build_arguments(search, filled) == {
+    assert argument_builder(search)(filled) == {
         "sku": "a",
         "region": "seoul",
         "limit": 2,
@@ -289,7 +288,7 @@ def test_plain_arguments_are_built_into_what_the_function_takes() -> None:
         "at": Point(1, 2.0),
         "route": Route("r", [Point(1)]),
     }
-    assert build_arguments(search, args) == {"sku": "a", "region": "seoul", "color": Color.BLUE, "at": Point(1)}
+    assert argument_builder(search)(args) == {"sku": "a", "region": "seoul", "color": Color.BLUE, "at": Point(1)}
     assert args == {"sku": "a", "region": "seoul", "color": "blue", "at": {"x": 1}}
 
 
@@ -328,7 +327,7 @@ def test_what_a_class_itself_refuses_is_its_own_exception() -> None:
 
     tool = taking(Even)
     with pytest.raises(ValueError, match="n"):
-        build_arguments(tool, {"x": {"n": -1}})
+        argument_builder(tool)({"x": {"n": -1}})
 
 
 @pytest.mark.parametrize(
@@ -437,7 +436,7 @@ def wrapped(*args: Any, **kwargs: Any) -> Any:
 )
 def test_every_kind_of_callable_is_read(fn: Any, about: str) -> None:
     assert arguments_of(fn).spec == {"x": {"type": "str", "allowed": ["red", "blue"]}}
-    assert build_arguments(fn, {"x": "red"}) == {"x": Color.RED}
+    assert argument_builder(fn)({"x": "red"}) == {"x": Color.RED}
     assert description_of(fn) == about
     result = result_of(fn)
     assert result is not None
@@ -448,7 +447,7 @@ def test_every_kind_of_callable_is_read(fn: Any, about: str) -> None:
 @pytest.mark.parametrize(("made", "about"), [(Maker, "Make one."), (Heir, "Make one like it.")])
 def test_a_class_is_read_by_how_it_is_made_also_where_it_has_that_from_another(made: type[Maker], about: str) -> None:
     assert arguments_of(made).spec == {"x": {"type": "str", "allowed": ["red", "blue"]}}
-    assert build_arguments(made, {"x": "red"}) == {"x": Color.RED}
+    assert argument_builder(made)({"x": "red"}) == {"x": Color.RED}
     assert description_of(made) == about
 
 
@@ -631,4 +630,4 @@ def test_building_what_was_made_plain_gives_it_back(x: int, y: float, name: str,
     tool = taking(Route, default=route)
     filled = arguments_of(tool).with_defaults({})
     assert arguments_of(tool).first_fault(filled) == ""
-    assert build_arguments(tool, filled) == {"x": route}
+    assert argument_builder(tool)(filled) == {"x": route}

@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.resources import files
 from typing import IO, TYPE_CHECKING, Any
 
 import attrs
@@ -73,9 +74,7 @@ def _opened(file: str | None, order: str | None, samples: bool) -> Iterator[IO[b
         # One order may be spread over lines; between its values all white space is alike.
         yield io.BytesIO(order.replace("\n", " ").replace("\r", " ").encode("utf-8", "surrogateescape"))
     elif samples:
-        from fsm_agent.lab.samples import open_samples
-
-        with open_samples() as stream:
+        with files("fsm_agent.lab").joinpath("orders.jsonl").open("rb") as stream:
             yield stream
     elif file is None or file == "-":
         yield sys.stdin.buffer
@@ -123,7 +122,7 @@ class _Handling:
             self.tally.bad_lines += 1
             self.screen.note(f"fsm-agent: line {line.number}: {line.error}")
         if not line.is_json:
-            self.screen.bad(line, _unread(line))
+            self.screen.answered(line, _unread(line))
             return
         naive = None
         if beside is not None:
@@ -134,11 +133,11 @@ class _Handling:
         answer = desk.answer(run)
         self._trace(run, line, ", with repair" if self.naive else "")
         if line.error:
-            self.screen.bad(line, {**answer, "line": line.number, "error": line.error}, naive)
-            return
-        self.tally.add(run, answer)
-        if naive is not None:
-            self.tally.add_naive(naive["ok"])
+            answer = {**answer, "line": line.number, "error": line.error}
+        else:
+            self.tally.add(run, answer)
+            if naive is not None:
+                self.tally.add_naive(naive["ok"])
         self.screen.answered(line, answer, naive)
 
     def _trace(self, run: Run, line: Line, how: str) -> None:

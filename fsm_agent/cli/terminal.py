@@ -92,19 +92,12 @@ class Screen:
         if self._bar is not None:
             self._bar.update(self._task, advance=size, orders=self._orders)
 
-    def answered(self, line: Line, answer: dict[str, Any], naive: dict[str, Any] | None) -> None:
-        """Show one answer, beside the one without repair where there is one."""
+    def answered(self, line: Line, answer: dict[str, Any], naive: dict[str, Any] | None = None) -> None:
+        """Show one answer, that of an order beside the one without repair where there is one."""
         if self._as_table:
             self._rows.append(self._row(line, answer, naive))
-        elif naive is not None:
+        elif naive is not None and not line.error:
             write_line({"order": line.order, "naive": naive, "repaired": answer}, flush=self._flush)
-        else:
-            write_line(answer, flush=self._flush)
-
-    def bad(self, line: Line, answer: dict[str, Any], naive: dict[str, Any] | None = None) -> None:
-        """Show what a line that is no order is answered with."""
-        if self._as_table:
-            self._rows.append(self._row(line, answer, naive))
         else:
             write_line(answer, flush=self._flush)
 

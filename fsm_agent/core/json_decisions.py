@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from fsm_agent.core.decoding import strict_json
+from fsm_agent.core.decoding import strict_json, without_fence
 from fsm_agent.core.plain import short
 from fsm_agent.core.values import Decision, ToolCall
-
-_FENCE = "```"
 
 
 def decision_of_json(text: str) -> Decision:
@@ -34,12 +32,12 @@ def decision_of_json(text: str) -> Decision:
 def _object(text: str) -> Mapping[str, Any]:
     if not isinstance(text, str) or not text.strip():
         raise ValueError("the decision is empty; write one JSON object")
-    held: Any = _without_fence(text.strip())
+    held: Any = without_fence(text)
     for _ in range(2):
         if not isinstance(held, str):
             break
         try:
-            held = strict_json(_without_fence(held.strip()))
+            held = strict_json(without_fence(held))
         except ValueError as error:
             raise ValueError(f"the decision is no JSON ({error}); write one JSON object and nothing around it") from None
         except RecursionError:
@@ -47,14 +45,6 @@ def _object(text: str) -> Mapping[str, Any]:
     if not isinstance(held, Mapping):
         raise ValueError(f"the decision is {short(held, 60)}; write one JSON object")
     return held
-
-
-def _without_fence(text: str) -> str:
-    if len(text) < 2 * len(_FENCE) or not (text.startswith(_FENCE) and text.endswith(_FENCE)):
-        return text
-    first, _, rest = text[len(_FENCE) : -len(_FENCE)].partition("\n")
-    # The rest of the fence's own line is the name of a language.
-    return rest if first.strip().isalnum() or not first.strip() else f"{first}\n{rest}"
 
 
 def _call(held: Mapping[str, Any]) -> ToolCall:

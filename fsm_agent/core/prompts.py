@@ -245,8 +245,8 @@ def _outcome(call: Call) -> str:
     return "nothing" if call.result_class is ResultClass.EMPTY else "found something"
 
 
-def _piece(value: object, most: int = _PIECE) -> str:
-    return cut(value if isinstance(value, str) else dumps(storable(value)), most)
+def _piece(value: object) -> str:
+    return cut(_text(value), _PIECE)
 
 
 def _text(value: object) -> str:

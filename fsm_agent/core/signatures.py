@@ -102,11 +102,6 @@ def argument_builder(fn: Callable[..., Any]) -> Callable[[Mapping[str, Any]], di
     return build
 
 
-def build_arguments(fn: Callable[..., Any], args: Mapping[str, Any]) -> dict[str, Any]:
-    """Measured plain arguments as what `fn` takes; reads `fn` each time, so hosts keep an `argument_builder`."""
-    return argument_builder(fn)(args)
-
-
 def result_of(fn: Callable[..., Any], empty_ok: bool = False) -> ResultContract | None:
     """The contract of a function's result by its return annotation; None where there is none, or it is Any.
 
