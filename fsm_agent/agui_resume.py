@@ -26,7 +26,6 @@ from fsm_agent.core.errors import CannotDecide
 from fsm_agent.core.holding import APPROVAL
 from fsm_agent.core.pending import Pending, decidable
 from fsm_agent.core.plain import cut, dumps, short, storable, to_json
-from fsm_agent.core.redact import without_secrets
 from fsm_agent.core.run import Run
 from fsm_agent.core.tools import Tool
 from fsm_agent.host.clock import SystemClock
@@ -46,18 +45,18 @@ def unicode_text(text: str) -> str:
 
 
 def interrupt_fields(agent: Agent, pending: Pending) -> dict[str, Any]:
-    """The fields of the protocol's Interrupt for one call that waits; secret arguments are marked."""
+    """The fields of the protocol's Interrupt for one call that waits."""
     tool = agent.engine.setup.box.get(pending.tool)
-    args = without_secrets(pending.args, _secret(tool))
     approval = pending.kind == APPROVAL
     why = pending.reason or pending.intent
-    asked = f"May {pending.tool} run" if approval else f"{pending.tool} is for the client to run"
+    shown = cut(dumps(storable(pending.args)), _MOST_ARGS)
+    asked = f"May {pending.tool} run with {shown}?" if approval else f"{pending.tool} is for the client to run with {shown}."
     call_id = unicode_text(pending.call_id)
-    known = {"tool": pending.tool, "args": args, "kind": pending.kind, "token": pending.token, "intent": pending.intent}
+    known = {"tool": pending.tool, "args": pending.args, "kind": pending.kind, "token": pending.token, "intent": pending.intent}
     return {
         "id": call_id,
         "reason": "tool_call" if approval else "input_required",
-        "message": unicode_text(f"{asked} with {cut(dumps(storable(args)), _MOST_ARGS)}{'?' if approval else '.'}{why and ' '}{why}"),
+        "message": unicode_text(f"{asked} {why}" if why else asked),
         "tool_call_id": call_id,
         "response_schema": _approval_schema(tool) if approval else _client_schema(tool),
         "expires_at": _instant(pending.expires_at),
@@ -159,10 +158,6 @@ def _field(entry: Any, name: str) -> Any:
         return getattr(entry, name, None)
     head, _, tail = name.partition("_")
     return entry.get(name, entry.get(head + tail.capitalize()))
-
-
-def _secret(tool: Tool | None) -> frozenset[str]:
-    return tool.secret if tool is not None else frozenset()
 
 
 def _approval_schema(tool: Tool | None) -> dict[str, Any]:

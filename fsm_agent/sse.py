@@ -21,9 +21,7 @@ import attrs
 
 from fsm_agent.core.answers import Answer, answer_of, paused_answer
 from fsm_agent.core.errors import RunError
-from fsm_agent.core.pending import Pending
 from fsm_agent.core.plain import dumps, storable
-from fsm_agent.core.redact import MARK, without_secrets
 from fsm_agent.core.run import Run
 from fsm_agent.core.stream_events import StreamEvent
 from fsm_agent.core.trace import TraceEvent
@@ -82,8 +80,7 @@ def comment(text: str = "") -> bytes:
 def answer_record(answer: Answer) -> dict[str, Any]:
     """What a client is told of an answer, as plain values: its status, text, reason, what it lacks, and whom it waits for.
 
-    `why` is the stop as a text and `raise_to` the limits that would let the run go on. Secret arguments of the calls in `pending`
-    are marked; where the answer does not know its run, all arguments are.
+    `why` is the stop as a text and `raise_to` the limits that would let the run go on.
     """
     stop = answer.stop
     record: dict[str, Any] = storable(
@@ -98,16 +95,10 @@ def answer_record(answer: Answer) -> dict[str, Any]:
             "unknowns": list(answer.unknowns),
             "next_questions": list(answer.next_questions),
             "usage": answer.usage,
-            "pending": [{**_fields(one), "args": _shown(one, answer.run)} for one in answer.pending],
+            "pending": [_fields(one) for one in answer.pending],
         }
     )
     return record
-
-
-def _shown(pending: Pending, run: Run | None) -> Any:
-    calls = run.open_calls if run is not None else ()
-    call = next((call for call in calls if call.id == pending.call_id), None)
-    return MARK if call is None else without_secrets(pending.args, call.secret)
 
 
 def _fields(record: Any) -> dict[str, Any]:

@@ -238,12 +238,12 @@ def test_a_paused_run_says_whom_it_waits_for_and_shows_no_secret() -> None:
     assert b"s3cret" not in chunks
 
 
-def test_an_answer_that_does_not_know_its_run_shows_no_arguments() -> None:
+def test_an_answer_that_does_not_know_its_run_shows_no_secret_either() -> None:
     one = agent([], calls(("c", "pay", {"sum": 5, "pin": "s3cret"})))
     run = one.start("go")
     one.drive(run)
 
-    assert answer_record(paused_answer(run))["pending"][0]["args"] == "[redacted]"
+    assert answer_record(paused_answer(run))["pending"][0]["args"] == {"sum": 5, "pin": "[redacted]"}
 
 
 def test_a_stop_says_what_would_let_the_run_go_on() -> None:
