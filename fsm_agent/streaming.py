@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from functools import partial
 from threading import Lock
 from typing import Any
@@ -14,15 +14,9 @@ from fsm_agent.core.run import Run
 from fsm_agent.core.stream_events import StreamEvent
 from fsm_agent.host.clock import SystemClock
 from fsm_agent.host.drivers import Driver
-from fsm_agent.host.watching import Buffer, Feed, Handoff, Observer, Take
+from fsm_agent.host.watching import Buffer, Handoff, Observer, Take, Watch
 
 _START = ("limits", "run_id", "scope", "seed", "fields", "context")
-
-
-class _Watching(Feed):
-    """A feed as drivers know it."""
-
-    turn: Callable[[], Awaitable[None]] | None = None
 
 
 class Streams:
@@ -80,9 +74,9 @@ class Streams:
         with self._observing:
             self._observers.discard(observer)
 
-    def _watch(self, run: Run) -> _Watching | None:
+    def _watch(self, run: Run) -> Watch | None:
         return self._feed(run) if self._observers else None
 
-    def _feed(self, run: Run, reader: Take | None = None) -> _Watching:
+    def _feed(self, run: Run, reader: Take | None = None) -> Watch:
         with self._observing:
-            return _Watching(run, self.driver.host.clock or SystemClock(), [one.give for one in self._observers], reader)
+            return Watch(run, self.driver.host.clock or SystemClock(), [one.give for one in self._observers], reader)

@@ -137,7 +137,6 @@ FLOORS: dict[str, int] = {
     "host.replies": 5,
     "host.reentrance": 5,
     "host.resolve": 5,
-    "host.watch": 5,
     "host.watching": 5,
     "models.anthropic_messages": 5,
     "models.bounded_schema": 5,

@@ -21,7 +21,7 @@ from fsm_agent.core.stream_events import DeltasDiscarded, Gap, StreamEvent, Text
 from fsm_agent.core.trace import TraceEvent
 from fsm_agent.host.clock import ScriptedClock
 from fsm_agent.host.interrupt import Interrupt
-from fsm_agent.host.watching import Buffer, Feed, Handoff, Left, Observer
+from fsm_agent.host.watching import Buffer, Handoff, Left, Observer, Watch
 
 LONG = 20.0
 
@@ -47,7 +47,7 @@ def test_each_line_is_handed_on_once_in_order_with_its_number_and_the_time_of_th
     heard: list[Any] = []
     clock = ScriptedClock(wall_start=100.0)
     run = run_with("a", "b")
-    feed = Feed(run, clock, [heard.append])
+    feed = Watch(run, clock, [heard.append])
     feed.happened(run)
     feed.happened(run)
     clock.advance(5.0)
@@ -65,7 +65,7 @@ def test_it_begins_with_what_nobody_has_heard_yet() -> None:
     heard: list[Any] = []
     run = run_with("a", "b", "c")
     run.heard = 2
-    Feed(run, ScriptedClock(), [heard.append]).happened(run)
+    Watch(run, ScriptedClock(), [heard.append]).happened(run)
 
     assert [(event.number, event.kind) for event in heard] == [(2, "c")]
 
@@ -73,7 +73,7 @@ def test_it_begins_with_what_nobody_has_heard_yet() -> None:
 def test_text_stands_between_the_lines_and_is_void_only_where_there_was_some() -> None:
     heard: list[Any] = []
     run = run_with("a")
-    feed = Feed(run, ScriptedClock(), [heard.append])
+    feed = Watch(run, ScriptedClock(), [heard.append])
     feed.discarded(run)
     feed.delta(run, "he")
     feed.delta(run, "llo")
@@ -92,7 +92,7 @@ def test_text_stands_between_the_lines_and_is_void_only_where_there_was_some() -
 def test_observers_hear_to_the_end_what_a_reader_who_has_left_does_not() -> None:
     heard: list[Any] = []
     run = run_with("a", "b", "c")
-    feed = Feed(run, ScriptedClock(), [heard.append], refuses)
+    feed = Watch(run, ScriptedClock(), [heard.append], refuses)
     with pytest.raises(Left):
         feed.happened(run)
     feed.happened(run)

@@ -23,7 +23,7 @@ from fsm_agent.host.interrupt import Interrupt
 from fsm_agent.host.ports import Closer, Decider, Host, Performer, Verifier, as_decision
 from fsm_agent.host.replies import event_of_answer, event_of_failure
 from fsm_agent.host.resolve import at_once
-from fsm_agent.host.watch import Watch
+from fsm_agent.host.watching import Watch
 from fsm_agent.host.workers import Workers
 
 

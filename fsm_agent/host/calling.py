@@ -19,7 +19,7 @@ from fsm_agent.host.clock import turns_of
 from fsm_agent.host.interrupt import Interrupt
 from fsm_agent.host.perform import Performance
 from fsm_agent.host.ports import Host
-from fsm_agent.host.watch import Watch
+from fsm_agent.host.watching import Watch
 
 
 @attrs.frozen(kw_only=True, eq=False)

@@ -30,7 +30,7 @@ from fsm_agent.host.interrupt import Interrupt, Interrupted
 from fsm_agent.host.pace import began
 from fsm_agent.host.ports import Closer, Decider, Host, Performer, Verifier, as_decision
 from fsm_agent.host.resolve import ONLY_ASYNC, Questions, aresolve, resolve
-from fsm_agent.host.watch import Watch
+from fsm_agent.host.watching import Watch
 
 _TAKING = threading.Lock()
 # What belongs to the calls of a turn, of which the hooks hear when all of them have their results.

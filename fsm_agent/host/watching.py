@@ -1,8 +1,9 @@
-"""Hearing of a run while it is driven: feeds for those who drive it by reading, buffers for those who only look on."""
+"""Hearing of a run while it is driven: by those who drive it by reading, and by those who only look on."""
 
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import threading
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -22,12 +23,17 @@ from fsm_agent.host.pace import Pace
 Take = Callable[[StreamEvent], None]
 
 
-class Feed:
-    """One drive as events: each new line of the trace once, with the UTC second, and text in between."""
+class Watch:
+    """Who hears of a run while it is driven: each new line of its trace once, with the UTC second, and text in between.
+
+    What observers or the reader raise ends the drive. `turn`, where there is one, is awaited between the steps of a task, so that
+    a reader can set the pace; `pace`, where there is a reader, is how long it held the drive up.
+    """
 
     def __init__(self, run: Run, clock: Clock, observers: list[Take], reader: Take | None = None) -> None:
         self._clock, self._observers, self._reader = clock, observers, reader
         self.pace = Pace(clock) if reader is not None else None
+        self.turn: Callable[[], Awaitable[None]] | None = None
         # What happened since the last drive, or before the first, nobody has heard yet.
         self._told = run.heard
         self._deltas = False
@@ -99,8 +105,6 @@ class Handoff:
 
     def read(self, drive: Callable[[], None]) -> Iterator[StreamEvent]:
         """Drive in a thread of its own, as far as events are asked for; leaving the iterator ends the drive."""
-        import contextvars
-
         context = contextvars.copy_context()
         self._thread = threading.Thread(target=context.run, args=(self._run, drive), name="stream", daemon=True)
         self._thread.start()
