@@ -161,7 +161,7 @@ def _field(entry: Any, name: str) -> Any:
 
 
 def _approval_schema(tool: Tool | None) -> dict[str, Any]:
-    edited = _json(tool.args.json_schema()) if tool is not None and tool.args is not None else _ANYTHING
+    edited = _json(tool.argument_schema()) if tool is not None else _ANYTHING
     return {
         "type": "object",
         "properties": {

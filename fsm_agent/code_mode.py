@@ -146,7 +146,7 @@ class Sandbox:
         tool = self._box.get(at.function_name)
         named = dict(at.kwargs)
         if at.args:
-            names = list(tool.args.json_schema().get("properties", {})) if tool is not None and tool.args is not None else []
+            names = list(tool.argument_schema().get("properties", {})) if tool is not None else []
             for number, value in enumerate(at.args):
                 name = names[number] if number < len(names) else ""
                 # What has no name, or one that is given already, is left for the contract to refuse.

@@ -12,7 +12,7 @@ from typing import Any
 
 from fsm_agent.core.errors import MissingExtra
 from fsm_agent.core.tools import Tool
-from fsm_agent.guarded_functions import Calls, schema_of
+from fsm_agent.guarded_functions import Calls
 
 
 def pydantic_ai_tools(session: Calls) -> list[Any]:
@@ -21,7 +21,7 @@ def pydantic_ai_tools(session: Calls) -> list[Any]:
 
     def made(tool: Tool) -> Any:
         return library.Tool.from_schema(
-            _by_name(session, tool.name), name=tool.name, description=tool.description, json_schema=schema_of(tool)
+            _by_name(session, tool.name), name=tool.name, description=tool.description, json_schema=tool.argument_schema()
         )
 
     return [made(tool) for tool in session.tools]
@@ -38,7 +38,7 @@ def openai_agents_tools(session: Calls) -> list[Any]:
         return library.FunctionTool(
             name=tool.name,
             description=tool.description,
-            params_json_schema=schema_of(tool),
+            params_json_schema=tool.argument_schema(),
             on_invoke_tool=invoke,
             # The strict mode of that provider would rewrite the schema, and what it refuses is refused here anyway.
             strict_json_schema=False,
@@ -58,7 +58,7 @@ def langchain_tools(session: Calls) -> list[Any]:
         return library.StructuredTool(
             name=tool.name,
             description=tool.description,
-            args_schema=schema_of(tool),
+            args_schema=tool.argument_schema(),
             func=call,
             coroutine=_by_name(session, tool.name),
         )

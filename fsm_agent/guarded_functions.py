@@ -46,13 +46,8 @@ def functions(session: Calls, asynchronous: bool) -> list[Callable[..., Any]]:
     return [_function(session, tool, asynchronous) for tool in session.tools]
 
 
-def schema_of(tool: Tool) -> dict[str, Any]:
-    """The JSON Schema of a tool's arguments; an object of anything for a tool without a contract."""
-    return tool.args.json_schema() if tool.args is not None else {"type": "object"}
-
-
 def _function(session: Calls, tool: Tool, asynchronous: bool) -> Callable[..., Any]:
-    schema = schema_of(tool)
+    schema = tool.argument_schema()
     signature = _signature(schema)
     names = [name for name, one in signature.parameters.items() if one.kind is not one.VAR_KEYWORD]
     absent = _absent_when_none(schema)

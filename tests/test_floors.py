@@ -233,7 +233,6 @@ FLOORS: dict[str, int] = {
     "cli.tally": 7,
     "cli.terminal": 7,
     "cli.trace": 7,
-    "cli.words": 7,
 }
 # What has a `state` of its own and is no run: a breaker, and an error that tells one.
 OTHER_STATES = {("host.breaker", "breaker"), ("core.errors", "self")}

@@ -11,8 +11,8 @@ import click
 from fsm_agent._version import __version__
 from fsm_agent.cli import ask, bound, check, diagram, handle, report, scenario
 from fsm_agent.cli.exits import INTERRUPTED, READER_LEFT, WRONG, discard_stdout, failed
-from fsm_agent.cli.words import shown
 from fsm_agent.core.errors import FsmAgentError
+from fsm_agent.core.short_text import one_line
 
 
 class _Group(click.Group):
@@ -35,7 +35,7 @@ class _Group(click.Group):
         except OSError:
             raise
         except Exception as error:
-            return failed(f"unexpected {type(error).__name__}: {shown(error)}")
+            return failed(f"unexpected {type(error).__name__}: {one_line(error)}")
 
 
 @click.group(

@@ -7,8 +7,8 @@ import click
 from fsm_agent.cli.ask import limits_named, tools_named
 from fsm_agent.cli.exits import OK, SOME_FAILED
 from fsm_agent.cli.machines import NAMES, machine_help, machine_of
-from fsm_agent.cli.words import shown
 from fsm_agent.core.limits import Limits
+from fsm_agent.core.short_text import one_line
 
 
 @click.command("bound", short_help="Say the most that a run can spend.")
@@ -45,5 +45,5 @@ def command(machine: str, tools_name: str, limits: tuple[str, ...], as_json: boo
         write_line({**worst, "per_tool": per_tool}, flush=True)
     else:
         for name, figure in {**worst, **{f"runs of {tool}": most for tool, most in per_tool.items()}}.items():
-            click.echo(f"{shown(name, 40):<32} {'unbounded' if figure is None else f'{figure:g}':>10}")
+            click.echo(f"{one_line(name, 40):<32} {'unbounded' if figure is None else f'{figure:g}':>10}")
     return SOME_FAILED if None in worst.values() else OK

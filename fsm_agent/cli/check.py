@@ -8,8 +8,8 @@ import click
 
 from fsm_agent.cli.exits import OK, SOME_FAILED
 from fsm_agent.cli.machines import NAMES, machine_help, machine_of
-from fsm_agent.cli.words import shown
 from fsm_agent.core.errors import TableError
+from fsm_agent.core.short_text import one_line
 
 
 @click.command("check", short_help="Check that every run of a machine can end.")
@@ -31,7 +31,7 @@ def command(machine: str) -> int:
     found = machine_of(machine, *NAMES)
     table, limits = found.table, found.limits or Limits()
     click.echo(
-        f"{shown(table.name, 40)}: {len(table.states)} states, {len(table.rows)} rows, machine hash {table.hash()}"
+        f"{one_line(table.name, 40)}: {len(table.states)} states, {len(table.rows)} rows, machine hash {table.hash()}"
     )
     checks = [*CHECKS, ("every cycle is bounded by a limit in force", lambda table: check_bounds(table, limits))]
     failed = False
@@ -44,7 +44,7 @@ def command(machine: str) -> int:
         except TableError as error:
             failed = True
             click.echo(f"FAIL  {sentence}")
-            click.echo(textwrap.fill(shown(error, 2000), 80, initial_indent=" " * 6, subsequent_indent=" " * 6))
+            click.echo(textwrap.fill(one_line(error, 2000), 80, initial_indent=" " * 6, subsequent_indent=" " * 6))
         else:
             click.echo(f"ok    {sentence}")
     return SOME_FAILED if failed else OK

@@ -8,8 +8,7 @@ from typing import IO, Any, NoReturn
 
 import attrs
 
-from fsm_agent.cli.words import shown
-from fsm_agent.core.short_text import short
+from fsm_agent.core.short_text import one_line, short
 
 MOST_BYTES = 64 * 1024 * 1024
 """The longest line that is read; of a longer one only the fault is told."""
@@ -68,7 +67,7 @@ def parse_line(number: int, raw: bytes, size: int) -> Line:
         return Line(number=number, size=size, error="no JSON that can be read: it nests too deep")
     if isinstance(order, dict):
         return Line(number=number, size=size, order=order, is_json=True)
-    why = f'no order: expected an object such as {{"sku": ...}}, got {shown(text, 40)}'
+    why = f'no order: expected an object such as {{"sku": ...}}, got {one_line(text, 40)}'
     return Line(number=number, size=size, order=order, error=why, is_json=True)
 
 

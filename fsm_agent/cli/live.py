@@ -5,9 +5,9 @@ from __future__ import annotations
 from rich.console import Console
 from rich.markup import escape
 
-from fsm_agent.cli.words import shown
 from fsm_agent.core.plain import dumps, short
 from fsm_agent.core.run import Call, Run
+from fsm_agent.core.short_text import one_line
 from fsm_agent.core.storable import storable
 from fsm_agent.core.stream_events import StreamEvent
 from fsm_agent.core.trace import TraceEvent
@@ -31,7 +31,7 @@ class Live:
             self._console.print(line)
 
     def _line(self, event: TraceEvent) -> str:
-        about = escape(shown(event.subject))
+        about = escape(one_line(event.subject))
         if event.kind == "state_entered":
             return f"[bold cyan]{about}[/]"
         if event.kind == "decision":
@@ -40,11 +40,11 @@ class Live:
             return f"  turn {about}: [yellow]{escape(_cut(str(event.detail)))}[/]" if event.detail else f"  [yellow]{about}[/]"
         call = self._call(event.subject)
         if event.kind == "call_started" and call is not None:
-            return f"  > {escape(shown(call.tool))}({escape(_args(call))})"
+            return f"  > {escape(one_line(call.tool))}({escape(_args(call))})"
         if event.kind in ("call_finished", "call_refused", "call_reused") and call is not None:
-            return f"  < {escape(shown(call.tool))}: {_result(call)}"
+            return f"  < {escape(one_line(call.tool))}: {_result(call)}"
         if event.kind == "guard_closed":
-            return f"  [red]closed: {about}[/] ({escape(shown(str(event.detail)))})"
+            return f"  [red]closed: {about}[/] ({escape(one_line(str(event.detail)))})"
         if event.kind == "waiting":
             return f"  waited {event.detail:.2f} s"
         if event.kind == "paused":
@@ -57,18 +57,18 @@ class Live:
 
 def _args(call: Call) -> str:
     if not isinstance(call.args, dict):
-        return _cut(shown(short(call.args, _WIDTH)))
+        return _cut(one_line(short(call.args, _WIDTH)))
     return _cut(", ".join(f"{name}={_text(value)}" for name, value in call.args.items()))
 
 
 def _result(call: Call) -> str:
     if call.error:
-        return f"[red]{escape(_cut(shown(call.error)))}[/]" + (f" {escape(_cut(shown(call.detail)))}" if call.detail else "")
+        return f"[red]{escape(_cut(one_line(call.error)))}[/]" + (f" {escape(_cut(one_line(call.detail)))}" if call.detail else "")
     return f"[green]{escape(_cut(_text(call.value)))}[/]" + (" (reused)" if call.reused else "")
 
 
 def _text(value: object) -> str:
-    return shown(dumps(storable(value)))
+    return one_line(dumps(storable(value)))
 
 
 def _cut(text: str) -> str:

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from fsm_agent.cli.words import shown
 from fsm_agent.core.errors import BuildError, FsmAgentError
+from fsm_agent.core.short_text import one_line
 
 
 def attribute_named(name: str) -> Any:
@@ -37,4 +37,4 @@ def reading(where: str) -> Iterator[None]:
     except FsmAgentError:
         raise
     except (Exception, SystemExit) as error:
-        raise BuildError(f"{where}: {type(error).__name__}: {shown(error)}") from error
+        raise BuildError(f"{where}: {type(error).__name__}: {one_line(error)}") from error

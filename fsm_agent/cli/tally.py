@@ -8,8 +8,8 @@ from typing import Any
 import attrs
 
 from fsm_agent.cli.exits import NO_ORDER, OK, SOME_FAILED
-from fsm_agent.cli.words import shown
 from fsm_agent.core.run import Run
+from fsm_agent.core.short_text import one_line
 
 _MOST_REASONS = 12
 
@@ -66,5 +66,5 @@ class Tally:
 def _parts(word: str, counts: Counter[str]) -> list[tuple[str, int]]:
     most = counts.most_common(_MOST_REASONS)
     rest = counts.total() - sum(count for _, count in most)
-    named = [(f"  {word}{shown(name, 48)}", count) for name, count in most]
+    named = [(f"  {word}{one_line(name, 48)}", count) for name, count in most]
     return [*named, (f"  {word}others", rest)] if rest else named

@@ -14,10 +14,9 @@ from rich.text import Text
 
 from fsm_agent.cli.lines import Line
 from fsm_agent.cli.tally import Tally
-from fsm_agent.cli.words import shown
 from fsm_agent.core.errors import SavedRunError
 from fsm_agent.core.plain import dumps
-from fsm_agent.core.short_text import short
+from fsm_agent.core.short_text import one_line, short
 from fsm_agent.core.storable import storable
 
 __all__ = ["Screen", "write_line"]
@@ -134,7 +133,7 @@ class Screen:
 
 
 def _said(answer: dict[str, Any]) -> str:
-    return shown(answer["answer"], 60) if answer["ok"] else f"! {shown(answer['errors'][-1], 60)}"
+    return one_line(answer["answer"], 60) if answer["ok"] else f"! {one_line(answer['errors'][-1], 60)}"
 
 
 def _order_words(line: Line) -> str:
@@ -143,5 +142,5 @@ def _order_words(line: Line) -> str:
     if not isinstance(line.order, dict):
         return short(line.order, 30)
     values = [line.order[key] for key in _ORDER_KEYS if line.order.get(key) is not None]
-    bare = (shown(value, 16) if isinstance(value, str) and value[:1].isalpha() else short(value, 16) for value in values)
+    bare = (one_line(value, 16) if isinstance(value, str) and value[:1].isalpha() else short(value, 16) for value in values)
     return " ".join(bare) or "{}"

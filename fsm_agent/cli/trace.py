@@ -6,9 +6,8 @@ import textwrap
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from fsm_agent.cli.words import shown
 from fsm_agent.core.run import Run
-from fsm_agent.core.short_text import short
+from fsm_agent.core.short_text import one_line, short
 
 _COLUMNS = 80
 _UNSAID = frozenset({"run_started", "call_started", "answer", "decision", "guard_closed"})
@@ -59,7 +58,7 @@ def _call(tried: Iterator[tuple[str, Any]]) -> str:
 
 
 def _word(text: Any) -> str:
-    return "" if text is None else shown(text, 80)
+    return "" if text is None else one_line(text, 80)
 
 
 def _step(state: str, said: list[str], width: int) -> Iterator[str]:

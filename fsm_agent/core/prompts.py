@@ -259,7 +259,7 @@ def stubs(tools: Sequence[Tool]) -> str:
 
 
 def _stub(tool: Tool) -> str:
-    schema = tool.args.json_schema() if tool.args is not None else {}
+    schema = tool.argument_schema()
     required = schema.get("required", ())
     given = [(name, _type(part), name in required) for name, part in schema.get("properties", {}).items()]
     parts = [f"{name}: {kind}" + ("" if needed else " = ...") for name, kind, needed in given if _is_word(name)]

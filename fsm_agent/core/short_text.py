@@ -44,11 +44,16 @@ def printable(text: str) -> str:
 def short(value: object, limit: int = 200) -> str:
     """Return a one-line description of any value in at most `limit` printable characters; never raises."""
     try:
-        room = max(limit, 0) + 1
-        text = printable(_brief(value, room, 4)[:room])
+        text = _brief(value, max(limit, 0) + 1, 4)
     except Exception:
         text = opaque_text(value)
-    return text if len(text) <= limit else text[: max(limit - 1, 0)] + "…"[:limit]
+    return one_line(text, limit)
+
+
+def one_line(text: object, limit: int = 200) -> str:
+    """Return a text in one line of at most `limit` printable characters; the rest of it as escapes, and cut by a ``…``."""
+    line = printable(str(text)[: max(limit, 0) + 1])
+    return line if len(line) <= limit else line[: max(limit - 1, 0)] + "…"[:limit]
 
 
 _BRACKETS: Final = ((dict, "{", "}"), (list, "[", "]"), (tuple, "(", ")"), (set, "{", "}"), (frozenset, "{", "}"))

@@ -105,7 +105,7 @@ def contradictions(tool: Any) -> Iterator[Problem]:
 def _unknown_names(tool: Any) -> Iterator[Problem]:
     """Names that secret and identity give and the contract does not have: a typo would protect nothing."""
     try:
-        schema = tool.args.json_schema() if tool.args is not None else {}
+        schema = tool.argument_schema()
         known = list(schema.get("properties", {})) if schema.get("additionalProperties") is False else None
     except Exception:
         known = None

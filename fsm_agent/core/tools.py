@@ -162,6 +162,10 @@ class Tool:
         for problem, mend in chain(wrong_kinds(self, _RECORDS), contradictions(self)):
             raise ContractError(f"tool {short(self.name, 60)}: {problem}; {mend}")
 
+    def argument_schema(self) -> dict[str, Any]:
+        """The JSON Schema of the arguments; any object for a tool without a contract."""
+        return self.args.json_schema() if self.args is not None else {"type": "object"}
+
     @property
     def pure(self) -> bool:
         """True when the tool may be repeated, shared and run beside others."""

@@ -20,8 +20,6 @@ from fsm_agent.core.values import Decision
 from fsm_agent.host.bodies import awaitable, is_async
 from fsm_agent.host.model import Model, ModelRequest, request_of
 
-_ANY_OBJECT: Mapping[str, Any] = {"type": "object"}
-
 
 class ModelDecider:
     """Asks a model with the run's history, the tools that the state allows and have budget left, and the rules in force.
@@ -92,15 +90,13 @@ class ModelDecider:
             return None
         if tool.where == "program":
             return self._program_offer(tool, names)
-        schema = tool.args.json_schema() if tool.args is not None else _ANY_OBJECT
-        return ToolOffer(name=name, description=tool.description, schema=schema)
+        return ToolOffer(name=name, description=tool.description, schema=tool.argument_schema())
 
     def _program_offer(self, tool: Tool, names: tuple[str, ...]) -> ToolOffer:
         """The tool for programs, with what a program may call now."""
         others = [other for name in names if (other := self.setup.box.get(name)) is not None and other is not tool]
-        assert tool.args is not None
         about = f"{tool.description}\n{prompts.stubs(others)}"
-        return ToolOffer(name=tool.name, description=about, schema=tool.args.json_schema())
+        return ToolOffer(name=tool.name, description=about, schema=tool.argument_schema())
 
 
 def with_question(reply: Any) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from fsm_agent.core import prompts
@@ -27,7 +26,7 @@ def tool_verifier(tool: Tool) -> Verifier:
         raise BuildError(f"verify is the tool {tool.name!r}, which {what}; nobody is asked between, so give one that the host may just run")
     if more := _further(tool):
         raise BuildError(f"verify is the tool {tool.name!r}, which needs {more[0]!r}; a verifier is given {', '.join(INPUTS)}")
-    named = _schema(tool).get("properties", INPUTS)
+    named = tool.argument_schema().get("properties", INPUTS)
     names = [name for name in INPUTS if name in named]
 
     def verify(judge: Judge) -> Any:
@@ -44,15 +43,11 @@ def verifier_of(table: Table, box: Toolset) -> Tool | None:
     """The tool that alone is allowed where answers are verified (seed 002's table), if it takes what a verifier is given and no more."""
     names = {name for state in table.states if state.work == "verify" and state.tools is not None for name in state.tools}
     tool = box.get(names.pop()) if len(names) == 1 else None
-    if tool is None or tool.where != "host" or _further(tool) or not set(INPUTS) & set(_schema(tool).get("properties", ())):
+    if tool is None or tool.where != "host" or _further(tool) or not set(INPUTS) & set(tool.argument_schema().get("properties", ())):
         return None
     return tool
 
 
-def _schema(tool: Tool) -> Mapping[str, Any]:
-    return tool.args.json_schema() if tool.args is not None else {}
-
-
 def _further(tool: Tool) -> list[str]:
     """What the tool needs and no verifier is given."""
-    return [name for name in _schema(tool).get("required", ()) if name not in INPUTS]
+    return [name for name in tool.argument_schema().get("required", ()) if name not in INPUTS]

@@ -49,7 +49,7 @@ class World(Surroundings):
         keys = self.keys
         memory = keys.get("memory", {})
         tools = [tool.tool() for tool in self.tools.values()]
-        self.argument_schemas = {tool.name: tool.args.json_schema() for tool in tools if tool.args is not None}
+        self.argument_schemas = {tool.name: tool.argument_schema() for tool in tools}
         duplicates = {"duplicates": memory["duplicates"]} if "duplicates" in memory else {}
         return Agent(
             tools,
