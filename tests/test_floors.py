@@ -53,6 +53,7 @@ FLOORS: dict[str, int] = {
     "core.run": 1,
     "core.schema_check": 1,
     "core.schema_keywords": 1,
+    "core.schema_parts": 1,
     "core.schema_validator": 1,
     "core.schemas": 1,
     "core.signatures": 1,

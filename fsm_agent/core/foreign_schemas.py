@@ -6,18 +6,15 @@ Servers and classes drop the keys they do not know without a word, so what a sch
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from fsm_agent.core.contracts import ArgumentsContract, ResultContract
 from fsm_agent.core.errors import ContractError
 from fsm_agent.core.json_kinds import describe
+from fsm_agent.core.schema_parts import changed, parts
 
 T = TypeVar("T")
-Change = Callable[[dict[str, Any]], dict[str, Any]]
-_ONE = frozenset({"additionalProperties", "contains", "else", "if", "items", "not", "propertyNames", "then"})
-_LISTED = frozenset({"allOf", "anyOf", "oneOf", "prefixItems"})
-_NAMED = frozenset({"$defs", "definitions", "dependentSchemas", "patternProperties", "properties"})
 # Keywords by which other schemas name properties of the same object.
 _BESIDE = frozenset({"$ref", "$dynamicRef", "allOf", "anyOf", "oneOf", "if", "then", "else", "dependentSchemas"})
 # With one of these the parts of a schema overlap, and one that is closed alone would refuse the other's properties.
@@ -54,7 +51,7 @@ def _made(form: dict[str, Any], make: Callable[[dict[str, Any]], T]) -> T:
         return make(form)
     except ContractError:
         try:
-            return make(_changed(form, _without_default))
+            return make(changed(form, _without_default))
         except (ContractError, RecursionError):
             pass
         raise
@@ -67,8 +64,8 @@ def closed_schema(schema: Mapping[str, Any], *, deep: bool) -> dict[str, Any]:
     (``allOf``, ``if`` and the like), where one part knows nothing of the other's properties.
     """
     try:
-        if deep and not any(_overlaps(part) for part in _parts(schema)):
-            return _closed(_changed(schema, lambda part: _closed(part) if "properties" in part else part))
+        if deep and not any(_overlaps(part) for _, part in parts(schema)):
+            return _closed(changed(schema, lambda part: _closed(part) if isinstance(part, dict) and "properties" in part else part))
         return _closed(copy.deepcopy(dict(schema)))
     except RecursionError:
         # A schema that holds itself is refused where it is compiled, with its reason.
@@ -82,41 +79,9 @@ def _closed(part: dict[str, Any]) -> dict[str, Any]:
     return {**part, word: False}
 
 
-def _without_default(part: dict[str, Any]) -> dict[str, Any]:
-    return {word: bound for word, bound in part.items() if word != "default"}
+def _without_default(part: Any) -> Any:
+    return {word: bound for word, bound in part.items() if word != "default"} if isinstance(part, dict) else part
 
 
 def _overlaps(part: Mapping[str, Any]) -> bool:
     return bool(_OVERLAP & part.keys()) or ("properties" in part and bool(_BESIDE & part.keys()))
-
-
-def _parts(schema: Any) -> Iterator[Mapping[str, Any]]:
-    if not isinstance(schema, Mapping):
-        return
-    yield schema
-    for word, part in schema.items():
-        if word in _ONE:
-            yield from _parts(part)
-        elif word in _LISTED and isinstance(part, list):
-            for one in part:
-                yield from _parts(one)
-        elif word in _NAMED and isinstance(part, Mapping):
-            for one in part.values():
-                yield from _parts(one)
-
-
-def _changed(schema: Any, change: Change) -> Any:
-    """A copy of a schema in which every part, the root too, has been changed; what is no schema stays as it is."""
-    if not isinstance(schema, Mapping):
-        return copy.deepcopy(schema)
-    made: dict[str, Any] = {}
-    for word, part in schema.items():
-        if word in _ONE:
-            made[word] = _changed(part, change)
-        elif word in _LISTED and isinstance(part, list):
-            made[word] = [_changed(one, change) for one in part]
-        elif word in _NAMED and isinstance(part, Mapping):
-            made[word] = {name: _changed(one, change) for name, one in part.items()}
-        else:
-            made[word] = copy.deepcopy(part)
-    return change(made)

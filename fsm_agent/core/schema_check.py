@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 import collections
-import copy
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, NoReturn
 
 from fsm_agent.core.errors import ContractError
 from fsm_agent.core.json_kinds import describe, nests_within
 from fsm_agent.core.rule_schema import JSON_TYPES
 from fsm_agent.core.schema_keywords import NEVER
+from fsm_agent.core.schema_parts import changed, children, parts
 from fsm_agent.core.schema_validator import CompiledSchema, Resolver, library, make_validator
 
-_ONE = frozenset({
-    "additionalProperties", "contains", "contentSchema", "else", "if", "items", "not", "propertyNames", "then",
-    "unevaluatedItems", "unevaluatedProperties",
-})  # fmt: skip
-_LISTED = frozenset({"allOf", "anyOf", "oneOf", "prefixItems"})
-_NAMED = frozenset({"$defs", "definitions", "dependentSchemas", "patternProperties", "properties"})
 _PAIRS = (
     ("minimum", "maximum"), ("exclusiveMinimum", "maximum"), ("minimum", "exclusiveMaximum"),
     ("exclusiveMinimum", "exclusiveMaximum"), ("minLength", "maxLength"), ("minItems", "maxItems"),
@@ -43,7 +37,7 @@ def compile_schema(schema: object, what: str, integral_floats: bool = False) -> 
         _fail(what, "", "the schema is nested too deeply or holds itself", f"nest at most {_DEEPEST} levels")
     try:
         # On a copy without `$schema`, so that the older drafts' schemas are judged by the draft that will measure.
-        prepared = _prepared(schema)
+        prepared = changed(schema, _prepared)
         jsonschema.Draft202012Validator.check_schema(prepared)
     except jsonschema.SchemaError as why:
         word = JSON_TYPES.get(why.instance) if isinstance(why.instance, str) else None
@@ -53,47 +47,18 @@ def compile_schema(schema: object, what: str, integral_floats: bool = False) -> 
         _fail(what, "", f"the schema cannot be read ({type(why).__name__}: {describe(str(why), 120)})",
               "give plain JSON data, nested a few levels")  # fmt: skip
     compiled = CompiledSchema(make_validator(prepared, integral_floats), _check_references(prepared, what))
-    for path, part in _subschemas(prepared, ()):
+    for path, part in parts(prepared):
         _check_part(part, path, compiled, what)
     return compiled
 
 
-def _prepared(schema: Any) -> Any:
-    if schema is False:
+def _prepared(part: Any) -> Any:
+    if part is False:
         return dict(NEVER)
-    if not isinstance(schema, Mapping):
-        return schema
-    made: dict[str, Any] = {}
-    for key, part in schema.items():
-        # The package would change to its own, lenient reader wherever a part names its dialect.
-        if key == "$schema" and isinstance(part, str):
-            continue
-        if key in _ONE:
-            made[key] = _prepared(part)
-        elif key in _LISTED and isinstance(part, list):
-            made[key] = [_prepared(one) for one in part]
-        elif key in _NAMED and isinstance(part, Mapping):
-            made[key] = {name: _prepared(one) for name, one in part.items()}
-        else:
-            made[key] = copy.deepcopy(part)
-    return made
-
-
-def _children(schema: Mapping[str, Any]) -> Iterator[tuple[tuple[Any, ...], Any]]:
-    for key, part in schema.items():
-        if key in _ONE:
-            yield (key,), part
-        elif key in _LISTED:
-            yield from (((key, index), one) for index, one in enumerate(part))
-        elif key in _NAMED:
-            yield from (((key, name), one) for name, one in part.items())
-
-
-def _subschemas(schema: Any, path: tuple[Any, ...]) -> Iterator[tuple[tuple[Any, ...], Mapping[str, Any]]]:
-    if isinstance(schema, Mapping):
-        yield path, schema
-        for steps, part in _children(schema):
-            yield from _subschemas(part, (*path, *steps))
+    # The package would change to its own, lenient reader wherever a part names its dialect.
+    if isinstance(part, dict) and isinstance(part.get("$schema"), str):
+        del part["$schema"]
+    return part
 
 
 def _check_references(schema: Any, what: str) -> bool:
@@ -121,7 +86,7 @@ def _links(schema: Any, what: str) -> dict[int, list[tuple[int, bool]]]:
                       "put what it means under '$defs' and refer to it as '#/$defs/<name>'")  # fmt: skip
             found.append((id(target[0]), True))
             pending.append(target)
-        for steps, one in _children(part):
+        for steps, one in children(part):
             if steps[0] not in ("$defs", "definitions"):
                 found.append((id(one), steps[0] in _IN_PLACE))
             if isinstance(one, Mapping):
