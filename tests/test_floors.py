@@ -143,7 +143,6 @@ FLOORS: dict[str, int] = {
     "models.bounded_schema": 5,
     "models.client_call": 5,
     "models.kept": 5,
-    "models.clients": 5,
     "models.failures": 5,
     "models.finishes": 5,
     "models.json_model": 5,

@@ -25,7 +25,7 @@ _DEEPEST = 64
 
 
 def compile_schema(schema: object, what: str, integral_floats: bool = False) -> CompiledSchema:
-    """A validator for `schemas`; `what` is the contract's name in errors. The schema is copied.
+    """A schema ready to measure; `what` is the contract's name in errors. The schema is copied.
 
     Raises ContractError for what is no schema of Draft 2020-12, a reference that cannot be resolved without fetching,
     and a schema that contradicts itself; MissingExtra where the package is not installed.

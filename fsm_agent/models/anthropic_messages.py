@@ -9,8 +9,7 @@ from fsm_agent.core.decoding import decoded
 from fsm_agent.core.messages import Role, ToolOffer
 from fsm_agent.core.values import Decision, ToolCall, Usage
 from fsm_agent.host.model import FailureKind, ModelFailed, ModelRequest
-from fsm_agent.models.client_call import ask
-from fsm_agent.models.clients import awaits, creator, free_options, takes
+from fsm_agent.models.client_call import ask, awaits, creator, free_options, takes
 from fsm_agent.models.finishes import Price, checked_price, finish_word, usage_of
 from fsm_agent.models.kept import Kind, Part, api_form, kept_of, placed, text_of
 from fsm_agent.models.narrow_schema import narrow_schema, schema_words
