@@ -18,7 +18,7 @@ from fsm_agent.scenario.named_errors import exception_named, names_of
 from fsm_agent.scenario.reading import read_file, scenario_of
 from fsm_agent.scenario.runner import Verdict, run_scenario
 from fsm_agent.scenario.script import Script, decision_of, step_of, usage_of
-from fsm_agent.scenario.telling import line
+from fsm_agent.scenario.verdict_lines import line
 from fsm_agent.scenario.world import limits_of
 
 OFF: dict[str, Any] = {"*": None, "max_turns": 20, "max_steps": 200}

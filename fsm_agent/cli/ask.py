@@ -21,13 +21,21 @@ if TYPE_CHECKING:
     from fsm_agent.core.run import Run
 
 
+tools_option = click.option(
+    "--tools", "tools_name", default="fsm_agent.lab.warehouse:TOOLS", show_default=True, help="module:attribute with tools.",
+)  # fmt: skip
+limit_option = click.option(
+    "--limit", "limits", multiple=True, metavar="NAME=FIGURE", help="One limit: max_turns=5, or max_turns=none; may be repeated.",
+)  # fmt: skip
+
+
 @click.command("ask", short_help="Ask a question of a model with tools.")
 @click.argument("question")
 @click.option("--model", "model_name", default="offline", show_default=True, help=f"{NAMES}.")
 @click.option("--base-url", help="Where an OpenAI- or Anthropic-compatible server listens.")
-@click.option("--tools", "tools_name", default="fsm_agent.lab.warehouse:TOOLS", show_default=True, help="module:attribute with tools.")
+@tools_option
 @click.option("--machine", "machine_name", default="agent", show_default=True, help="agent, autogpt, or module:attribute with a Table.")
-@click.option("--limit", "limits", multiple=True, metavar="NAME=FIGURE", help="One limit (none switches it off); may be repeated.")
+@limit_option
 @click.option("--instructions", default="", help="What the model is told first.")
 @click.option("--code-mode", is_flag=True, help="Let the model answer with programs that call the tools.")
 @click.option("--yes", is_flag=True, help="Approve every call that asks for a person.")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from fsm_agent.cli.ask import limits_named, tools_named
+from fsm_agent.cli.ask import limit_option, limits_named, tools_named, tools_option
 from fsm_agent.cli.exits import OK, SOME_FAILED
 from fsm_agent.cli.machines import NAMES, machine_help, machine_of
 from fsm_agent.core.limits import Limits
@@ -13,8 +13,8 @@ from fsm_agent.core.short_text import one_line
 
 @click.command("bound", short_help="Say the most that a run can spend.")
 @click.option("--machine", metavar="NAME", default="agent", show_default=True, help=machine_help(*NAMES))
-@click.option("--tools", "tools_name", default="fsm_agent.lab.warehouse:TOOLS", show_default=True, help="module:attribute with tools.")
-@click.option("--limit", "limits", multiple=True, metavar="NAME=FIGURE", help="One limit (none switches it off); may be repeated.")
+@tools_option
+@limit_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 def command(machine: str, tools_name: str, limits: tuple[str, ...], as_json: bool) -> int:
     """Say the most that one run can spend: turns, calls, bodies, waits.

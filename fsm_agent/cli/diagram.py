@@ -16,12 +16,7 @@ _FORMATS = {"mermaid": ".mmd", "dot": ".dot", "svg": ".svg", "png": ".png"}
 
 @click.command("diagram", short_help="Draw a machine as Mermaid, DOT, SVG or PNG.")
 @click.option("--machine", metavar="NAME", default="agent", show_default=True, help=machine_help(*DRAWN))
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(list(_FORMATS)),
-    help="Default: what the ending of --out says (.mmd .dot .svg .png), else mermaid.",
-)
+@click.option("--format", "form", type=click.Choice(list(_FORMATS)), help="Default: as --out ends (.mmd .dot .svg .png), else mermaid.")
 @click.option("--out", metavar="FILE", type=click.Path(path_type=Path), help="Write here instead of stdout.")
 @click.option("--run", "saved", metavar="FILE", type=click.Path(path_type=Path), help="A saved run of that machine, drawn on top of it.")
 @click.option("--no-labels", is_flag=True, help="States and arrows alone.")

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from fsm_agent.desk import ToolDesk
 
 
-@click.command("handle", short_help="Handle orders, one JSON object a line.")
+@click.command("handle", short_help="Handle orders of the lab, one JSON object a line.")
 @click.argument("file", required=False)
 @click.option("--order", metavar="JSON", help="Handle this one order.")
 @click.option("--samples", is_flag=True, help="Handle the sample orders of the package; they show every path.")
@@ -42,7 +42,7 @@ def command(
     trace: bool,
     quiet: bool,
 ) -> int:
-    """Handle orders, one JSON object a line, from FILE or from stdin (-).
+    """Handle orders of the lab, one JSON object a line, from FILE or stdin (-).
 
     One answer a line goes to stdout, as JSON; a summary goes to stderr. What
     JSON cannot hold is written as in saved runs: {"$int": "0x..."}. A line

@@ -9,16 +9,11 @@ import click
 from fsm_agent.cli.exits import OK, SOME_FAILED
 
 
-@click.command("report", short_help="Measure the lab's tools and write it down.")
+@click.command("report", short_help="Measure the lab's tools and write a report.")
 @click.option(
-    "--dir",
-    "directory",
-    metavar="DIR",
-    type=click.Path(path_type=Path),
-    default=".",
-    show_default=True,
+    "--dir", "directory", metavar="DIR", type=click.Path(path_type=Path), default=".", show_default=True,
     help="Where to write; made if need be.",
-)
+)  # fmt: skip
 def command(directory: Path) -> int:
     """Measure the lab's tools and write tool_report.json and tool_report.md.
 

@@ -49,7 +49,7 @@ def _run_all(places: tuple[str, ...], mode: str | None, as_json: bool, quiet: bo
     from fsm_agent.core.short_text import short
     from fsm_agent.scenario.reading import ScenarioError, files_in, read_file
     from fsm_agent.scenario.runner import run_scenario
-    from fsm_agent.scenario.telling import line, report
+    from fsm_agent.scenario.verdict_lines import line, report
 
     held = ran = unread = 0
     named: dict[str, Path] = {}

@@ -8,7 +8,7 @@ from typing import Any
 from fsm_agent.core.trace import TraceEvent
 from fsm_agent.scenario.came import Came, Check, Looked
 from fsm_agent.scenario.matching import equal, figure_fits, figure_words, in_order, listed, shown, word_or
-from fsm_agent.scenario.words import NAMED
+from fsm_agent.scenario.mistyped import NAMED
 
 
 def _fits(pattern: str, event: TraceEvent) -> bool:

@@ -22,9 +22,9 @@ from fsm_agent.core.short_text import short
 from fsm_agent.core.table import Table
 from fsm_agent.scenario.faults import fault_of
 from fsm_agent.scenario.matching import listed
+from fsm_agent.scenario.mistyped import wrong_word
 from fsm_agent.scenario.steps import DRIVES, steps
 from fsm_agent.scenario.values import BadValue, decoded, with_nulls
-from fsm_agent.scenario.words import wrong_word
 
 MODES = ("sync", "async")
 ENDINGS = (".json", ".toml")
