@@ -37,11 +37,7 @@ Answering = Run | Callable[[], Answer] | None
 
 
 def sse(
-    events: Iterable[StreamEvent],
-    *,
-    answer: Answering = None,
-    since: str | int | None = None,
-    missed: Iterable[TraceEvent] = (),
+    events: Iterable[StreamEvent], *, answer: Answering = None, since: str | int | None = None, missed: Iterable[TraceEvent] = ()
 ) -> Iterator[bytes]:
     """A stream (or observer, or trace) as chunks of an event stream, one event each, at the reader's pace.
 

@@ -30,9 +30,7 @@ def command(machine: str) -> int:
 
     found = machine_of(machine, *NAMES)
     table, limits = found.table, found.limits or Limits()
-    click.echo(
-        f"{one_line(table.name, 40)}: {len(table.states)} states, {len(table.rows)} rows, machine hash {table.hash()}"
-    )
+    click.echo(f"{one_line(table.name, 40)}: {len(table.states)} states, {len(table.rows)} rows, machine hash {table.hash()}")
     checks = [*CHECKS, ("every cycle is bounded by a limit in force", lambda table: check_bounds(table, limits))]
     failed = False
     for sentence, check in checks:

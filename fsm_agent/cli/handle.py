@@ -33,14 +33,7 @@ if TYPE_CHECKING:
 @click.option("-q", "--quiet", is_flag=True, help="No progress bar and no summary.")
 @click.pass_context
 def command(
-    ctx: click.Context,
-    file: str | None,
-    order: str | None,
-    samples: bool,
-    naive: bool,
-    as_table: bool,
-    trace: bool,
-    quiet: bool,
+    ctx: click.Context, file: str | None, order: str | None, samples: bool, naive: bool, as_table: bool, trace: bool, quiet: bool
 ) -> int:
     """Handle orders of the lab, one JSON object a line, from FILE or stdin (-).
 

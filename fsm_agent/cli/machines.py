@@ -58,9 +58,7 @@ def breaker_table() -> Table:
     }
     table = rows()
     kinds = {
-        state.value: Kind(
-            name=state.value, about=says, outcomes={str(row.outcome): () for row in table if row.source == state}
-        )
+        state.value: Kind(name=state.value, about=says, outcomes={str(row.outcome): () for row in table if row.source == state})
         for state, says in about.items()
     }
     return Table(

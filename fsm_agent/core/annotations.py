@@ -133,10 +133,7 @@ def _choices(members: tuple[Any, ...], place: Place) -> Annotation:
 
 def _list(origin: Any, args: tuple[Any, ...], place: Place) -> Annotation:
     if origin is tuple and args and (len(args) != 2 or args[1] is not Ellipsis):
-        place.fail(
-            "a tuple of fixed length is not supported",
-            "use tuple[T, ...], or an attrs class with a field for each part",
-        )
+        place.fail("a tuple of fixed length is not supported", "use tuple[T, ...], or an attrs class with a field for each part")
     item = read_annotation(args[0] if args else Any, place)
     rule: dict[str, Any] = {"type": "list"} if item.rule == {"type": "any"} else {"type": "list", "item": item.rule}
     make, convert = (tuple if origin is tuple else list), item.convert
@@ -147,10 +144,7 @@ def _list(origin: Any, args: tuple[Any, ...], place: Place) -> Annotation:
 
 def _object(args: tuple[Any, ...], place: Place) -> Annotation:
     if args and args[0] not in (str, Any):
-        place.fail(
-            f"an object with keys of type {_name(args[0])} is not supported",
-            "JSON has text keys only: use dict[str, T]",
-        )
+        place.fail(f"an object with keys of type {_name(args[0])} is not supported", "JSON has text keys only: use dict[str, T]")
     each = read_annotation(args[1] if args else Any, place)
     if each.rule == {"type": "any"}:
         return Annotation({"type": "object"})
@@ -181,9 +175,7 @@ def _model(annotation: Any, place: Place) -> Annotation:
 
 def _attrs_class(cls: type, place: Place) -> Annotation:
     if cls in place.inside:
-        place.fail(
-            f"the class {cls.__qualname__} holds itself", "a contract ends: use dict for the inner one, or a flat class"
-        )
+        place.fail(f"the class {cls.__qualname__} holds itself", "a contract ends: use dict for the inner one, or a flat class")
     place = Place(place.function, place.what, (*place.inside, cls))
     fields: dict[str, Any] = {}
     converts: dict[str, Convert] = {}
@@ -233,9 +225,7 @@ def _union(members: list[Annotation], place: Place) -> Annotation:
     for key, applies in APPLIES_TO.items():
         concerned = [rule.get(key) for rule, names in zip(rules, kinds, strict=True) if names & applies]
         if any(bound != concerned[0] for bound in concerned[1:]):
-            place.fail(
-                f"the members of the union differ in {key}", "give one of them up, or take Any and measure in the body"
-            )
+            place.fail(f"the members of the union differ in {key}", "give one of them up, or take Any and measure in the body")
         if concerned and concerned[0] is not None:
             merged[key] = concerned[0]
     if any("allowed" in rule for rule in rules):

@@ -28,11 +28,7 @@ def constraints(markers: Iterable[Any]) -> dict[str, Any]:
         elif isinstance(marker, Pattern):
             found["pattern"] = marker.regex
         else:
-            found |= {
-                key: _attribute(marker, name)
-                for name, key in _CONSTRAINTS.items()
-                if _attribute(marker, name) is not None
-            }
+            found |= {key: _attribute(marker, name) for name, key in _CONSTRAINTS.items() if _attribute(marker, name) is not None}
     return {key: bound for key, bound in found.items() if bound is not None}
 
 

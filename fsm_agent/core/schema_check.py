@@ -122,18 +122,11 @@ def _check_part(part: Mapping[str, Any], path: tuple[Any, ...], compiled: Compil
     place = _pointer(path)
     for low, high in _PAIRS:
         if low in part and high in part and part[low] > part[high]:
-            _fail(
-                what, place, f"{low} {describe(part[low])} is greater than {high} {describe(part[high])}", "swap them"
-            )
+            _fail(what, place, f"{low} {describe(part[low])} is greater than {high} {describe(part[high])}", "swap them")
     if part.get("additionalProperties") == NEVER and "patternProperties" not in part:
         lost = [key for key in part.get("required", ()) if key not in part.get("properties", {})]
         if lost:
-            _fail(
-                what,
-                place,
-                f"{describe(lost[0])} is required and not among the properties",
-                "declare it, or take it out",
-            )
+            _fail(what, place, f"{describe(lost[0])} is required and not among the properties", "declare it, or take it out")
     if part.get("enum"):
         inner = compiled.part({key: bound for key, bound in part.items() if key != "enum"})
         if all(inner.unmet(option) for option in part["enum"]):

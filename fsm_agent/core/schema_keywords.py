@@ -76,9 +76,7 @@ _TESTS: Mapping[str, Callable[..., bool]] = {
     "maxItems": _sized(list, lambda size, bound: size <= bound),
     "minProperties": _sized(dict, lambda size, bound: size >= bound),
     "maxProperties": _sized(dict, lambda size, bound: size <= bound),
-    "uniqueItems": lambda validator, bound, value, schema: (
-        not bound or not isinstance(value, list) or _is_unique(value)
-    ),
+    "uniqueItems": lambda validator, bound, value, schema: not bound or not isinstance(value, list) or _is_unique(value),
     "pattern": lambda validator, bound, value, schema: not isinstance(value, str) or bool(re.search(bound, value)),
     "format": lambda validator, bound, value, schema: validator.format_checker.conforms(value, bound),
     "contains": _contains,

@@ -46,9 +46,7 @@ class CompiledSchema:
         except RecursionError:
             return [_nesting((), value)]
         except Exception as why:
-            return [
-                Unmet("unreadable", (), f"a schema and a value that can be read ({describe(str(why), 120)})", value)
-            ]
+            return [Unmet("unreadable", (), f"a schema and a value that can be read ({describe(str(why), 120)})", value)]
         except BaseException as why:
             # Out of stack the package's compiled parts do not raise but panic, which is no Exception.
             if type(why).__name__ != "PanicException":
@@ -67,10 +65,7 @@ def _too_deep(value: object) -> list[Unmet]:
 
 
 def _unmet(validator: Any, value: object) -> list[Unmet]:
-    found = [
-        Unmet(str(one.validator), tuple(one.path), one.validator_value, one.instance)
-        for one in validator.iter_errors(value)
-    ]
+    found = [Unmet(str(one.validator), tuple(one.path), one.validator_value, one.instance) for one in validator.iter_errors(value)]
     # A value of the wrong type breaks nothing else worth telling.
     mistyped = {one.path for one in found if one.keyword == "type"}
     return [one for one in found if one.keyword == "type" or one.path not in mistyped]

@@ -12,12 +12,7 @@ from typing import Any
 
 import attrs
 
-from fsm_agent.core.contracts import (
-    ArgumentsContract,
-    ResultContract,
-    TableArguments,
-    TableResult,
-)
+from fsm_agent.core.contracts import ArgumentsContract, ResultContract, TableArguments, TableResult
 from fsm_agent.core.errors import ContractError
 from fsm_agent.core.json_kinds import describe
 from fsm_agent.core.rules import Broken
@@ -28,16 +23,7 @@ from fsm_agent.core.table_faults import RESULT_RANK, in_argument_order
 from fsm_agent.core.values import Fault
 
 _BOUNDS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf")
-_LENGTHS = (
-    "minLength",
-    "maxLength",
-    "minItems",
-    "maxItems",
-    "minProperties",
-    "maxProperties",
-    "uniqueItems",
-    "contains",
-)
+_LENGTHS = ("minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties", "uniqueItems", "contains")
 # What a broken keyword is called; anyOf, oneOf, not and whatever else is a `type`.
 _KINDS: Mapping[str, str] = {
     **dict.fromkeys(("required", "dependentRequired"), "missing"),
@@ -74,9 +60,7 @@ class SchemaArguments:
         what = f"tool {self.tool!r}, arguments"
         compiled = compile_schema(self.schema, what, self.integral_floats)
         if self.schema.get("type", "object") != "object":
-            raise ContractError(
-                f"{what}: their type is {describe(self.schema['type'])}; arguments are always an object"
-            )
+            raise ContractError(f"{what}: their type is {describe(self.schema['type'])}; arguments are always an object")
         return compiled
 
     def first_fault(self, args: object) -> str:
@@ -176,10 +160,7 @@ def _fault(reason: str, one: Unmet) -> Fault:
         return Fault(reason=reason, path=one.path, expected="no such key")
     bound = one.bound if isinstance(one.bound, str) and one.keyword in ("type", "nesting", "unreadable") else None
     return Fault(
-        reason=reason,
-        path=one.path,
-        expected=bound or f"{one.keyword} {describe(one.bound, 200)}",
-        got=describe(one.value),
+        reason=reason, path=one.path, expected=bound or f"{one.keyword} {describe(one.bound, 200)}", got=describe(one.value)
     )
 
 
@@ -198,9 +179,7 @@ def arguments_contract(form: object, tool: str = "") -> ArgumentsContract:
         return TableArguments(form)
     if isinstance(form, ArgumentsContract) and not isinstance(form, type):
         return form
-    raise ContractError(
-        f"tool {tool!r}: its arguments' contract is {describe(form)}; {_FORMS}, or arguments_of(function)"
-    )
+    raise ContractError(f"tool {tool!r}: its arguments' contract is {describe(form)}; {_FORMS}, or arguments_of(function)")
 
 
 def result_contract(form: object, empty_ok: bool = False, tool: str = "") -> ResultContract | None:

@@ -28,9 +28,7 @@ from fsm_agent.core.values import Fault
 
 _SECTION = re.compile(r"(Args|Arguments|Parameters|Params):\s*")
 _ENTRY = re.compile(r"(?P<indent>\s+)\*{0,2}(?P<name>\w+)\s*(\([^)]*\))?\s*:(?P<text>.*)")
-_FIELD = re.compile(
-    r"\s*:(?:param|parameter|arg|argument|key|keyword)\s+(?:[^:]*\s)?\*{0,2}(?P<name>\w+)\s*:(?P<text>.*)"
-)
+_FIELD = re.compile(r"\s*:(?:param|parameter|arg|argument|key|keyword)\s+(?:[^:]*\s)?\*{0,2}(?P<name>\w+)\s*:(?P<text>.*)")
 _WRAPPERS = 50
 
 

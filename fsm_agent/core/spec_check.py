@@ -89,9 +89,7 @@ def _check_rule(rule: object, place: _Place) -> None:
     for key, fitting in APPLIES_TO.items():
         if rule.get(key) is not None and not fitting & kinds:
             names = " or ".join(sorted(fitting))
-            place.fail(
-                f"{key} is no key of type {' or '.join(sorted(kinds))}", f"leave it out, or make the type {names}"
-            )
+            place.fail(f"{key} is no key of type {' or '.join(sorted(kinds))}", f"leave it out, or make the type {names}")
     _check_bounds(rule, kinds, place)
     _check_lengths(rule, place)
     _check_pattern(rule, place)
@@ -104,9 +102,7 @@ def _check_type(rule: Mapping[str, Any], place: _Place) -> set[str]:
     names = wanted if isinstance(wanted, list | tuple) else [wanted]
     for name in names:
         if not isinstance(name, str) or ALSO.get(name, name) not in TYPE_NAMES:
-            place.fail(
-                f"the type {describe(name)} is unknown", f"the types are {', '.join(TYPE_NAMES)}, or a list of them"
-            )
+            place.fail(f"the type {describe(name)} is unknown", f"the types are {', '.join(TYPE_NAMES)}, or a list of them")
     if not names:
         place.fail("the list of types is empty", f"name at least one of {', '.join(TYPE_NAMES)}")
     return set(TYPE_NAMES) if "any" in names else {ALSO.get(name, name) for name in names}
@@ -122,13 +118,9 @@ def _check_bounds(rule: Mapping[str, Any], kinds: set[str], place: _Place) -> No
             if "min" not in low or "max" not in high:
                 continue
             if least > most:
-                place.fail(
-                    f"{low} {describe(least)} is greater than {high} {describe(most)}", "swap them, or leave one out"
-                )
+                place.fail(f"{low} {describe(least)} is greater than {high} {describe(most)}", "swap them, or leave one out")
             if least == most and "exclusive" in low + high:
-                place.fail(
-                    f"no number lies between {low} and {high} {describe(most)}", "use min and max, which are included"
-                )
+                place.fail(f"no number lies between {low} and {high} {describe(most)}", "use min and max, which are included")
 
 
 def _check_lengths(rule: Mapping[str, Any], place: _Place) -> None:
@@ -150,9 +142,7 @@ def _check_pattern(rule: Mapping[str, Any], place: _Place) -> None:
     try:
         re.compile(pattern)
     except (re.error, RecursionError, OverflowError) as why:
-        place.fail(
-            f"pattern {describe(pattern)} is no regular expression ({why})", "mend it, or escape it with re.escape"
-        )
+        place.fail(f"pattern {describe(pattern)} is no regular expression ({why})", "mend it, or escape it with re.escape")
 
 
 def _check_nested(rule: Mapping[str, Any], place: _Place) -> None:

@@ -18,15 +18,7 @@ from fsm_agent.core.figures import finite_seconds
 from fsm_agent.core.table import Row
 from fsm_agent.core.tools import BreakerPolicy
 
-__all__ = [
-    "Admission",
-    "BreakerOutcome",
-    "BreakerSnapshot",
-    "BreakerState",
-    "Breakers",
-    "Ticket",
-    "rows",
-]
+__all__ = ["Admission", "BreakerOutcome", "BreakerSnapshot", "BreakerState", "Breakers", "Ticket", "rows"]
 
 
 class BreakerState(StrEnum):
@@ -103,9 +95,7 @@ class _BreakerGuard:
 _FAILURES_REACHED = _BreakerGuard("failures_reached", lambda b, figures, now: b.failures + 1 >= figures.failures)
 _OPEN_S_PASSED = _BreakerGuard("open_s_passed", lambda b, figures, now: now >= b.opened_at + figures.open_s)
 # A probe whose thread died never answers; without a term to its lease the tool would be shut out for ever.
-_PROBE_FREE = _BreakerGuard(
-    "probe_free", lambda b, figures, now: b.probe_at is None or now >= b.probe_at + figures.open_s
-)
+_PROBE_FREE = _BreakerGuard("probe_free", lambda b, figures, now: b.probe_at is None or now >= b.probe_at + figures.open_s)
 
 _CLOSED, _OPEN, _HALF_OPEN = BreakerState.CLOSED, BreakerState.OPEN, BreakerState.HALF_OPEN
 _ADMITTED, _SUCCEEDED = BreakerOutcome.ADMITTED, BreakerOutcome.SUCCEEDED

@@ -88,9 +88,7 @@ class Connection:
         if isinstance(self.target, mcp.ClientSession) or _is_open(self.target, mcp):
             raise BuildError("an open session belongs to its own event loop; open the tools there, with 'async with'")
         ready = self._begin()
-        self._serving = thread = threading.Thread(
-            target=lambda: asyncio.run(self._serve(ready)), name="mcp server", daemon=True
-        )
+        self._serving = thread = threading.Thread(target=lambda: asyncio.run(self._serve(ready)), name="mcp server", daemon=True)
         thread.start()
         try:
             return ready.result()

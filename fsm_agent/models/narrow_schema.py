@@ -9,9 +9,7 @@ from fsm_agent.models.wire_values import wire_json, wire_value
 
 _KEPT: Final = ("$ref", "enum", "const", "title")
 _LISTS: Final = {"anyOf": "anyOf", "oneOf": "anyOf", "allOf": "allOf"}
-_FORMATS: Final = frozenset(
-    {"date-time", "time", "date", "duration", "email", "hostname", "uri", "ipv4", "ipv6", "uuid"}
-)
+_FORMATS: Final = frozenset({"date-time", "time", "date", "duration", "email", "hostname", "uri", "ipv4", "ipv6", "uuid"})
 _SIMPLE: Final = ("string", "integer", "number", "boolean", "null")
 
 

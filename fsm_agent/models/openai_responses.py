@@ -35,9 +35,7 @@ class OpenAIResponses:
     Raises BuildError for a client of another kind, an option that it does not take, and one that each request sets by itself.
     """
 
-    def __init__(
-        self, client: Any, model: str, *, price: Price | None = None, strict_schema: bool = False, **options: Any
-    ) -> None:
+    def __init__(self, client: Any, model: str, *, price: Price | None = None, strict_schema: bool = False, **options: Any) -> None:
         self._create = creator(client, "responses.create")
         # Nothing of an async client blocks an event loop.
         self.in_loop = awaits(self._create)

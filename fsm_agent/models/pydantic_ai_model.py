@@ -172,10 +172,7 @@ def _add(made: list[Any], group: Group) -> None:
     _request(
         made,
         kinds,
-        [
-            kinds.ToolReturnPart(tool_name=wire_name(one.call.tool), content=one.text, tool_call_id=one.id)
-            for one in group.answered
-        ],
+        [kinds.ToolReturnPart(tool_name=wire_name(one.call.tool), content=one.text, tool_call_id=one.id) for one in group.answered],
     )
 
 
@@ -191,9 +188,7 @@ def _again(kinds: Any, part: Part) -> Any:
     if part.kind is Kind.TEXT:
         return kinds.TextPart(content=part.value, **more)
     one = part.value
-    return kinds.ToolCallPart(
-        tool_name=wire_name(one.call.tool), args=arguments_object(one.call.args), tool_call_id=one.id, **more
-    )
+    return kinds.ToolCallPart(tool_name=wire_name(one.call.tool), args=arguments_object(one.call.args), tool_call_id=one.id, **more)
 
 
 def _request(made: list[Any], kinds: Any, parts: list[Any]) -> None:
