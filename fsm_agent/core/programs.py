@@ -41,8 +41,7 @@ def program_step(run: Run, call: Call) -> RunProgram:
     program = run.program
     if program is None or program.call_id != call.id:
         return RunProgram(run, call)
-    made = next((one for one in run.open_calls if one.id == program.waits_for), None)
-    return RunProgram(run, call, program.snapshot, program.printed, made)
+    return RunProgram(run, call, program.snapshot, program.printed, run.waiting_for())
 
 
 def open_program_call(run: Run, box: Toolbox, policy: Policy, event: ProgramCalled) -> Call | None:

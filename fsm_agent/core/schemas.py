@@ -19,7 +19,7 @@ from fsm_agent.core.rules import Broken
 from fsm_agent.core.schema_check import compile_schema
 from fsm_agent.core.schema_validator import CompiledSchema, Unmet
 from fsm_agent.core.spec_check import check_arguments, check_returns
-from fsm_agent.core.table_faults import RESULT_RANK, in_argument_order
+from fsm_agent.core.table_faults import RESULT_RANK, argument_reason, in_argument_order
 from fsm_agent.core.values import Fault
 
 _BOUNDS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf")
@@ -66,26 +66,23 @@ class SchemaArguments:
     def first_fault(self, args: object) -> str:
         """The first reason in the order missing, extra, then by argument; empty when all is well. Never raises."""
         found = self._broken(args)
-        return _argument_reason(found[0]) if found else ""
+        return argument_reason(found[0]) if found else ""
 
     def faults(self, args: object) -> tuple[Fault, ...]:
         """Every fault with its place, in the order of `first_fault`. Never raises."""
-        return tuple(_fault(_argument_reason(one), one[2]) for one in self._broken(args))
+        return tuple(_fault(argument_reason(one), one[2]) for one in self._broken(args))
 
     def with_defaults(self, args: Mapping[str, Any]) -> dict[str, Any]:
         """A copy of the arguments with the ``default`` of each absent property that is not required."""
-        filled = dict(args)
+        filled, required = dict(args), self.schema.get("required", ())
         for name, part in self.schema.get("properties", {}).items():
-            if name not in filled and isinstance(part, Mapping) and "default" in part and name not in self._required():
+            if name not in filled and isinstance(part, Mapping) and "default" in part and name not in required:
                 filled[name] = copy.deepcopy(part["default"])
         return filled
 
     def json_schema(self) -> dict[str, Any]:
         """The schema as it was given, copied."""
         return copy.deepcopy(dict(self.schema))
-
-    def _required(self) -> list[str]:
-        return list(self.schema.get("required", ()))
 
     def _broken(self, args: object) -> list[Broken]:
         try:
@@ -138,10 +135,6 @@ class SchemaResult:
             if not (self.empty_ok and reason == "empty"):
                 found.setdefault((reason, one.path), (reason, one))
         return list(found.values())
-
-
-def _argument_reason(one: Broken) -> str:
-    return f"{one[0]}:{one[1][0] if one[1] else 'args'}"
 
 
 def _result_reason(one: Unmet) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 import re
 from collections.abc import Collection, Mapping
@@ -12,6 +11,7 @@ import attrs
 
 from fsm_agent.core.errors import ContractError
 from fsm_agent.core.json_kinds import ALSO, TYPE_NAMES, describe, is_number
+from fsm_agent.core.known_names import mend
 from fsm_agent.core.rules import broken, expected, is_rule
 
 _BOUNDS = ("min", "max", "exclusive_min", "exclusive_max")
@@ -78,9 +78,7 @@ def _check_rule(rule: object, place: _Place) -> None:
         place.fail("it is nested too deeply or holds itself", f"nest at most {_DEEPEST} levels")
     for key in rule:
         if key not in _KEYS:
-            close = difflib.get_close_matches(str(key), _KEYS, 1)
-            mend = f"did you mean {close[0]!r}?" if close else f"the keys are {', '.join(_KEYS)}"
-            place.fail(f"the key {describe(key)} is unknown", mend)
+            place.fail(f"the key {describe(key)} is unknown", mend(key, _KEYS, "the keys are"))
     kinds = _check_type(rule, place)
     if not isinstance(rule.get("required", True), bool):
         place.fail(f"required is {describe(rule['required'])}", "give True or False")

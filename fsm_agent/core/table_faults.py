@@ -46,7 +46,7 @@ def argument_fault(spec: Mapping[str, Rule] | None, args: object) -> str:
     except Exception:  # what raised is told apart below, one argument at a time
         pass
     found = _broken_arguments(spec, args)
-    return _argument_reason(found[0]) if found else ""
+    return argument_reason(found[0]) if found else ""
 
 
 def missing_or_extra(spec: Mapping[str, Rule], args: Mapping[str, Any]) -> str:
@@ -67,10 +67,11 @@ def argument_faults(spec: Mapping[str, Rule] | None, args: object) -> tuple[Faul
 
 def told_faults(found: Iterable[Broken]) -> tuple[Fault, ...]:
     """What breaks a table of arguments, as faults in the order given."""
-    return tuple([_fault(_argument_reason(one), one) for one in found])
+    return tuple([_fault(argument_reason(one), one) for one in found])
 
 
-def _argument_reason(one: Broken) -> str:
+def argument_reason(one: Broken) -> str:
+    """The word of a broken rule with the argument that it belongs to."""
     kind, path = one[:2]
     return f"{kind}:{path[0] if path else 'args'}"
 
