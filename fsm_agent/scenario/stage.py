@@ -12,6 +12,7 @@ from typing import Any, Protocol, TypeVar
 
 import attrs
 
+from fsm_agent.agent import Agent
 from fsm_agent.core.answers import Answer
 from fsm_agent.core.run import Run
 from fsm_agent.scenario.virtual_clock import Place, VirtualClock
@@ -72,15 +73,15 @@ class Stage(Protocol):
         """Let virtual time pass."""
         ...
 
-    async def drive(self, agent: Any, run: Run) -> Answer:
+    async def drive(self, agent: Agent, run: Run) -> Answer:
         """Drive a run to its answer or its pause."""
         ...
 
-    async def resume(self, agent: Any, run: Run, raises: dict[str, Any]) -> Answer:
+    async def resume(self, agent: Agent, run: Run, raises: dict[str, Any]) -> Answer:
         """Let a stopped or paused run go on with limits raised."""
         ...
 
-    async def events(self, agent: Any, run: Run, happened: Callable[[Any], bool]) -> None:
+    async def events(self, agent: Agent, run: Run, happened: Callable[[Any], bool]) -> None:
         """Drive a run event by event; the reader leaves once `happened` says false."""
         ...
 

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from fsm_agent.agent import Agent
 from fsm_agent.core.answers import Answer
 from fsm_agent.core.run import Run
 from fsm_agent.scenario.stage import Drive, Flag, Stage, Steps
@@ -39,26 +40,19 @@ class Tasks(Stage):
         self.clock = VirtualLoop()
 
     def flag(self) -> Flag:
-        """See `Stage`."""
         return _TaskFlag()
 
     async def sleep(self, seconds: float) -> None:
-        """See `Stage`."""
         await asyncio.sleep(seconds)
 
-    async def drive(self, agent: Any, run: Run) -> Answer:
-        """See `Stage`."""
-        answer: Answer = await agent.adrive(run)
-        return answer
+    async def drive(self, agent: Agent, run: Run) -> Answer:
+        return await agent.adrive(run)
 
-    async def resume(self, agent: Any, run: Run, raises: dict[str, Any]) -> Answer:
-        """See `Stage`."""
-        answer: Answer = await agent.aresume(run, **raises)
-        return answer
+    async def resume(self, agent: Agent, run: Run, raises: dict[str, Any]) -> Answer:
+        return await agent.aresume(run, **raises)
 
-    async def events(self, agent: Any, run: Run, happened: Callable[[Any], bool]) -> None:
-        """See `Stage`."""
-        stream = agent.astream(run)
+    async def events(self, agent: Agent, run: Run, happened: Callable[[Any], bool]) -> None:
+        stream: Any = agent.astream(run)
         try:
             async for event in stream:
                 if not happened(event):
@@ -67,22 +61,18 @@ class Tasks(Stage):
             await stream.aclose()
 
     def place(self) -> Place | None:
-        """See `Stage`."""
         return None
 
     def interrupt(self, place: Place | None) -> None:
         """See `Stage`; the task is cancelled already."""
 
     async def undriven(self, run: Run) -> None:
-        """See `Stage`."""
         for _ in range(_TICKS):
             if not run.driven:
                 return
             await asyncio.sleep(0)
 
     def begin(self, drive: Drive, steps: Callable[[], Steps[None]]) -> None:
-        """See `Stage`."""
-
         async def task() -> None:
             try:
                 await steps()
@@ -95,12 +85,10 @@ class Tasks(Stage):
         drive.task = asyncio.get_running_loop().create_task(task())
 
     async def end(self, drive: Drive, place: Any) -> None:
-        """See `Stage`."""
         drive.dead = True
         if drive.task is not None:
             drive.task.cancel()
             await drive.done.wait()
 
     def play(self, steps: Callable[[], Steps[T]]) -> T:
-        """See `Stage`."""
         return run_virtually(steps(), self.clock)

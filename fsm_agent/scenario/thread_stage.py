@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable
 from typing import Any, TypeVar
 
+from fsm_agent.agent import Agent
 from fsm_agent.core.answers import Answer
 from fsm_agent.core.run import Run
 from fsm_agent.host.interrupt import Interrupted
@@ -39,25 +40,18 @@ class Threads(Stage):
         self.clock = VirtualClock()
 
     def flag(self) -> Flag:
-        """See `Stage`."""
         return _ThreadFlag(self.clock)
 
     async def sleep(self, seconds: float) -> None:
-        """See `Stage`."""
         self.clock.wait(None, self.clock.now() + seconds)
 
-    async def drive(self, agent: Any, run: Run) -> Answer:
-        """See `Stage`."""
-        answer: Answer = agent.drive(run)
-        return answer
+    async def drive(self, agent: Agent, run: Run) -> Answer:
+        return agent.drive(run)
 
-    async def resume(self, agent: Any, run: Run, raises: dict[str, Any]) -> Answer:
-        """See `Stage`."""
-        answer: Answer = agent.resume(run, **raises)
-        return answer
+    async def resume(self, agent: Agent, run: Run, raises: dict[str, Any]) -> Answer:
+        return agent.resume(run, **raises)
 
-    async def events(self, agent: Any, run: Run, happened: Callable[[Any], bool]) -> None:
-        """See `Stage`."""
+    async def events(self, agent: Agent, run: Run, happened: Callable[[Any], bool]) -> None:
         # A stream drives in a thread of its own; here the reader's thread is the one that has its turn.
         def take(event: Any) -> None:
             if not happened(event):
@@ -67,20 +61,16 @@ class Threads(Stage):
             agent.driver.drive(run, None, agent._feed(run, take))
 
     def place(self) -> Place | None:
-        """See `Stage`."""
         return self.clock.place
 
     def interrupt(self, place: Place | None) -> None:
-        """See `Stage`."""
         if place is not None:
             self.clock.interrupt(place, Interrupted())
 
     async def undriven(self, run: Run) -> None:
-        """See `Stage`."""
         self.clock.wait(lambda: not run.driven)
 
     def begin(self, drive: Drive, steps: Callable[[], Steps[None]]) -> None:
-        """See `Stage`."""
         place = drive.place = self.clock.enter(body=False)
 
         def thread() -> None:
@@ -97,14 +87,12 @@ class Threads(Stage):
         _start(thread)
 
     async def end(self, drive: Drive, place: Any) -> None:
-        """See `Stage`."""
         drive.dead = True
         for one in (drive.place, place):
             if one is not None:
                 self.clock.end(one)
 
     def play(self, steps: Callable[[], Steps[T]]) -> T:
-        """See `Stage`."""
         with self.clock.acting():
             try:
                 return at_once(steps())
