@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import collections
+import graphlib
 from collections.abc import Mapping
 from typing import Any, NoReturn
 
@@ -107,15 +107,11 @@ def _applied(links: Mapping[int, list[tuple[int, bool]]], root: int) -> dict[int
 
 
 def _has_circle(links: Mapping[int, list[int]]) -> bool:
-    left = collections.Counter(other for others in links.values() for other in others if other in links)
-    free = [one for one in links if not left[one]]
-    while free:
-        for other in links[free.pop()]:
-            if other in links:
-                left[other] -= 1
-                if not left[other]:
-                    free.append(other)
-    return left.total() > 0
+    try:
+        graphlib.TopologicalSorter(links).prepare()
+    except graphlib.CycleError:
+        return True
+    return False
 
 
 def _check_part(part: Mapping[str, Any], path: tuple[Any, ...], compiled: CompiledSchema, what: str) -> None:

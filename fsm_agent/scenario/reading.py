@@ -28,6 +28,7 @@ from fsm_agent.scenario.values import BadValue, decoded, with_nulls
 
 MODES = ("sync", "async")
 ENDINGS = (".json", ".toml")
+_TOO_DEEP = "it nests too deep to be read"
 # Folders of tools and of other people's packages, in which a file that ends in .json is no scenario.
 _NOT_OURS = frozenset({"__pycache__", "node_modules"})
 
@@ -84,8 +85,7 @@ def read_file(path: str | Path) -> Scenario:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise ScenarioError(f"{path}: byte 0x{raw[error.start]:02x} at position {error.start} is not UTF-8") from None
-    document = _from_toml(path, text) if path.suffix == ".toml" else _from_json(path, text)
-    return scenario_of(document, path)
+    return scenario_of(_parsed(path, text), path)
 
 
 def scenario_of(document: Any, path: str | Path = "scenario") -> Scenario:
@@ -97,7 +97,7 @@ def scenario_of(document: Any, path: str | Path = "scenario") -> Scenario:
             raise ScenarioError(f"{path}: {fault}")
         keys = _decoded(document, ())
     except RecursionError:
-        raise ScenarioError(f"{path}: it nests too deep to be read") from None
+        raise ScenarioError(f"{path}: {_TOO_DEEP}") from None
     except BadValue as error:
         raise ScenarioError(f"{path}: {error}") from None
     if fault := _not_finite(keys) or wrong_word(keys, machine_named(keys.get("machine", "agent"))):
@@ -173,24 +173,17 @@ def _is_free(place: tuple[str, ...]) -> bool:
     return bool(place) and place[-1] in _FREE and (len(place) < 2 or place[-2] not in _NAMED)
 
 
-def _from_toml(path: Path, text: str) -> Any:
+def _parsed(path: Path, text: str) -> Any:
+    kind = "TOML" if path.suffix == ".toml" else "JSON"
     try:
-        return tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise ScenarioError(f"{path}: no TOML: {error}") from None
-    except RecursionError:
-        raise ScenarioError(f"{path}: it nests too deep to be read") from None
-
-
-def _from_json(path: Path, text: str) -> Any:
-    try:
-        return _READER.decode(text.strip())
+        return tomllib.loads(text) if kind == "TOML" else _READER.decode(text.strip())
     except json.JSONDecodeError as error:
-        raise ScenarioError(f"{path}: no JSON: {error.msg} at line {error.lineno} column {error.colno}") from None
-    except RecursionError:
-        raise ScenarioError(f"{path}: it nests too deep to be read") from None
+        why = f"no JSON: {error.msg} at line {error.lineno} column {error.colno}"
     except ValueError as error:
-        raise ScenarioError(f"{path}: no JSON: {error}") from None
+        why = f"no {kind}: {error}"
+    except RecursionError:
+        why = _TOO_DEEP
+    raise ScenarioError(f"{path}: {why}")
 
 
 def _entries(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
