@@ -7,7 +7,7 @@ from typing import Any
 import attrs
 import pytest
 
-from fsm_agent.core.messages import History, Message, Purpose, Role, ToolOffer, texts
+from fsm_agent.core.messages import History, Message, Purpose, Role, ToolOffer
 from fsm_agent.core.values import ToolCall
 
 
@@ -41,11 +41,6 @@ def test_an_offer_without_a_schema_has_one_of_its_own() -> None:
     one, other = ToolOffer(name="look"), ToolOffer(name="look")
     assert (one.description, one.schema) == ("", {})
     assert one.schema is not other.schema
-
-
-def test_the_texts_of_messages_stand_below_each_other() -> None:
-    assert texts([]) == ""
-    assert texts([Message(role=Role.USER, text="a"), Message(role=Role.ASSISTANT), Message(role=Role.TOOL, text="b")]) == "a\n\nb"
 
 
 def test_a_history_is_the_list_as_it_stood_then() -> None:

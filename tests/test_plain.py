@@ -29,7 +29,6 @@ from hypothesis import strategies as st
 from fsm_agent.core.errors import SavedRunError
 from fsm_agent.core.plain import (
     EnumName,
-    byte_size,
     cut,
     dumps,
     from_json,
@@ -751,22 +750,6 @@ def test_a_cut_text_says_its_full_size(size: int, limit: int) -> None:
     assert f"{size} characters" in mark
     assert text.startswith(head)
     assert len(got) == max(limit, len(mark))
-
-
-SIZES: list[tuple[Any, int]] = [
-    ("abc", 5), ("é", 4), ([], 2), ({"a": 1}, 7), (None, 4), ([1, 2], 5), ("x" * 10**6, 10**6 + 2), ((1,), 14)
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("value", "size"), SIZES, ids=range(len(SIZES)))
-def test_the_size_is_that_of_the_json_text(value: Any, size: int) -> None:
-    assert byte_size(value) == size
-
-
-@odd
-def test_anything_has_a_size(make: Callable[[], Any]) -> None:
-    value = make()
-    assert byte_size(value) == len(dumps(storable(value)).encode())
 
 
 def counted() -> Iterator[int]:

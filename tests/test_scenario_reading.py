@@ -235,7 +235,7 @@ def test_a_file_that_cannot_be_read_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ScenarioError, match="no TOML"):
         read_file(tmp_path / "x.toml")
     (tmp_path / "x.toml").write_text(f"a = {'9' * 5000}")
-    with pytest.raises(ScenarioError, match="no TOML.*5000 digits"):
+    with pytest.raises(ScenarioError, match=r"no TOML.*5000 digits"):
         read_file(tmp_path / "x.toml")
     assert issubclass(ScenarioError, BuildError)
 

@@ -107,8 +107,3 @@ class Purpose(StrEnum):
     CLOSE = "close"
     SYNTHESIZE = "synthesize"
     VERIFY = "verify"
-
-
-def texts(messages: Sequence[Message]) -> str:
-    """All that the messages say, one below the other: what a model has in front of it."""
-    return "\n".join(message.text for message in messages)

@@ -31,7 +31,6 @@ __all__ = [
     "LEAVES",
     "OPAQUE",
     "EnumName",
-    "byte_size",
     "cut",
     "dumps",
     "enum_name",
@@ -290,12 +289,3 @@ def _deep_place(text: str) -> str:
         if depth > 2 * _MAX_SAVED_DEPTH:
             return f"the text nests too deep, at character {found.start()}"
     return _NO_STACK
-
-
-def byte_size(value: object) -> int:
-    """Return the size in bytes of a value's JSON text in UTF-8, if need be of its storable form; never raises."""
-    try:
-        text = dumps(value)
-    except SavedRunError:
-        text = dumps(storable(value))
-    return len(text.encode("utf-8"))
