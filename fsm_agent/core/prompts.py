@@ -126,7 +126,7 @@ def synthesis_prompt(run: Run) -> str:
 
 
 class Standing(NamedTuple):
-    """Of a run what a model is told in figures, as it stood at one moment."""
+    """The figures of a run that a model is told, as they stood at one moment."""
 
     limits: Limits
     turns: int

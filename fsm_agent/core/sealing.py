@@ -60,7 +60,7 @@ def seal_tries(run: Run, call: Call) -> None:
 
 
 def former_secrets(run: Run, call: Call) -> Collection[str]:
-    """In which texts the secrets may be told that an open call had before it was changed."""
+    """The texts that may tell the secrets which an open call had before it was changed."""
     return () if run.former is None else run.former.get(call.id, ())
 
 
@@ -90,7 +90,7 @@ def _came_late(run: Run, call: Call) -> bool:
 
 
 def marked_event(run: Run, call: Call, tool: Tool, event: CallEvent) -> Collection[str]:
-    """Take the secrets of a call out of what the host says of it, before it is journaled; in which texts they may be told.
+    """Take the secrets of a call out of what the host says of it, before it is journaled; returns the texts that may tell them.
 
     What a body returns is not the call's secret.
     """
@@ -136,7 +136,7 @@ def _names_secret(kept: Any, secret: Collection[str], args: Any) -> bool:
 
 
 def guarded_words(box: Lookup, decision: Decision) -> Decision:
-    """A decision whose words tell nothing of the secrets that its calls take; of another one itself."""
+    """A decision whose words tell nothing of the secrets that its calls take; one without calls as it is."""
     text, calls = decision.text, list(decision.calls or ())
     for n, call in enumerate(calls):
         tool = box.get(call.tool)

@@ -26,7 +26,7 @@ _USER, _ASSISTANT, _TOOL = Role.USER, Role.ASSISTANT, Role.TOOL
 # The lines of a trace that a message is made of.
 _TOLD = frozenset({"decision", "malformed", "judged", "message", "composed"})
 _asked = maker(ToolCall, "tool", "args", "id")
-# What a call is shown as that names no tool.
+# The name under which a call is shown that names no tool.
 NO_NAME = "unknown"
 # Of a program that has failed, so many of its last calls are told, in so many characters each.
 _MOST_TOLD = 20
@@ -252,7 +252,7 @@ _VERDICTS = (Judged, JudgeFailed, Decided)
 
 
 def told_result(box: Toolbox, call: Call) -> str:
-    """What whoever asked for a call is told of it: its result, and what a repair made of it, or that is taken for what was asked for."""
+    """A call's result for whoever asked for it; what a repair made of the call stands before it, or it would be taken for another's."""
     text = result_text(call, box)
     if call.repaired:
         return f"(the call was repaired to {call.tool} {dumps(storable(call.args))}) {text}"

@@ -111,9 +111,9 @@ class Guide:
 
 
 def unseen_calls(run: Run) -> int:
-    """Where the calls begin whose results no hook has seen when a drive begins, by their place in the run; -1 where there are none.
+    """The place in `run.calls` of the first call whose result no hook has seen when a drive begins; -1 where there is none.
 
-    They are those of a turn that is still open, or of one that people settled while the run was paused.
+    Such calls are those of a turn that is still open, or of one that people settled while the run was paused.
     """
     if run.open_calls:
         return len(run.calls)

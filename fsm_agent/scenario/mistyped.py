@@ -1,4 +1,4 @@
-"""Words in a scenario that nobody has: event names, tools, states, stop reasons and templates that would hold by being mistyped.
+"""Mistyped event names, tools, states, stop reasons and templates in a scenario, by which an expectation would hold without meaning.
 
 What could still be meant is left alone: a word that is unlike every known one may be another reader's name for a thing.
 """
