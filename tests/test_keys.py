@@ -25,7 +25,7 @@ from zoneinfo import ZoneInfo
 
 import attrs
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from fsm_agent.core.canonical import Writer, folded, nfc_quoted
@@ -320,10 +320,12 @@ def test_neither_order_nor_sharing_nor_size_makes_another_key(value: Any, wide: 
     assert set(leaves(args)) == set(leaves(other))
 
 
+@example({"]": None, "\x80": None}, "")
 @given(st.dictionaries(st.text(max_size=3), values, max_size=3), st.text(max_size=4))
 def test_a_loop_key_is_the_key_of_the_normal_form(args: dict[str, Any], tool: str) -> None:
     assert loop_key(tool, args) == loop_key(normal(tool), normal(args))
-    if same(args, normal(args)) and tool == normal(tool):
+    # Each is compared with its own kind alone, so they may differ in the order of names whose quoted texts sort otherwise.
+    if same(args, normal(args)) and tool == normal(tool) and sorted(args) == sorted(args, key=ascii):
         assert loop_key(tool, args) == call_key(tool, args)
 
 
