@@ -812,7 +812,7 @@ def arrived(kinds: list[int], order: list[int], limits: Limits, attempts: int) -
             hand.gives(call_id, f"later {call_id}")
     run = hand.run
     # The logs tell in which order things came; everything else is the same.
-    run.journal, run.trace, run.errors, run.tried = [], [], sorted(run.errors), sorted(run.tried, key=str)
+    run.flat_journal, run.flat_trace, run.errors, run.tried = [], [], sorted(run.errors), sorted(run.tried, key=str)
     return run
 
 
