@@ -276,6 +276,7 @@ def test_a_call_that_was_lost_in_a_crash_is_begun_again_only_where_that_is_safe(
         assert hand.call("c1").started is False
     else:
         assert hand.words == ["unknown_outcome"]
+    assert hand.run.body_runs == 1, "the body was begun, whatever became of it"
 
 
 # ---- backoff

@@ -124,6 +124,8 @@ def settle(run: Run, box: Toolbox, event: CallEvent, explain: bool = True) -> Ca
         row = "call_refused"
         reading = Reading(False, None, "args:unknown_tool", "the tool was removed before its body began")
     elif isinstance(event, Lost):
+        # A body that was begun is counted, like one that was stopped; the tries of its call are those that told something.
+        run.body_runs += call.started
         reading = _lost(run, tool, call)
     else:
         assert isinstance(event, Skipped)
