@@ -490,6 +490,18 @@ def test_a_reader_who_leaves_cancels_the_run(mode: str) -> None:
 
 
 @both
+@pytest.mark.parametrize("keys", [{"take_events": 500}, {"save": "each-step"}, {"take_events": 500, "process": "fresh"}])
+def test_who_reads_a_resumed_run_takes_it_up_like_anyone_else(mode: str, keys: dict[str, Any]) -> None:
+    more = {**keys, "limits": {"max_turns": 5}}
+    done = {"status": "ok", "stop_reason": "answered", "tool_runs": {"s": 1}, "events": ["resumed", "...", "answer:answered"]}
+    limits = {**OFF, "max_turns": 1}
+    holds(mode, **ONE_CALL, limits=limits, ops=[{"run": {}, "expect": {"stop_reason": "max_turns"}}, {"resume": more, "expect": done}])
+    holds(mode, **ONE_CALL, ops=[{"run": {"take_events": 3}}, {"resume": keys, "expect": done}])
+    again = play(mode, **ONE_CALL, ops=[{"run": {}}, {"resume": keys}])
+    assert [fault for fault in again.faults if "CannotResume" in fault], "what is over is refused, not read as if it went on"
+
+
+@both
 def test_a_second_driver_is_refused(mode: str) -> None:
     slow = {"tools": {"s": tool(does=[{"return": 1, "sleep_s": 1}])}, "model": [asks("a"), DONE]}
     person = {"person": {"call": "a", "approve": True}, "may_refuse": True}

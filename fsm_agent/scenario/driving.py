@@ -95,7 +95,7 @@ class Driving:
         async def steps() -> None:
             token, track.place = DRIVEN.set(track), self.stage.place()
             try:
-                track.answer = await (self._read(track, keys) if keys.keys() & {"take_events", "save"} else go_on())
+                track.answer = await (self._read(track, keys) if reads(keys) else go_on())
             finally:
                 track.told, track.place = track.run.row_count, None
                 DRIVEN.reset(token)
@@ -121,3 +121,8 @@ class Driving:
         again = track.agent.save(track.agent.load(text))
         if again != text:
             raise SavedOtherwise(f"run {run.id!r} in state {run.state!r} is another one after it was saved and loaded")
+
+
+def reads(keys: Mapping[str, Any]) -> bool:
+    """Whether a run is driven by reading its events: saved at each step, or left after so many."""
+    return "take_events" in keys or "save" in keys

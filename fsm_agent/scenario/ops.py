@@ -13,7 +13,7 @@ from fsm_agent.agent import Agent
 from fsm_agent.core.answers import Answer
 from fsm_agent.core.run import Run
 from fsm_agent.core.values import Status
-from fsm_agent.scenario.driving import Driving
+from fsm_agent.scenario.driving import Driving, reads
 from fsm_agent.scenario.track import Track
 from fsm_agent.scenario.world import SCOPE, World, base_limits, limits_of
 
@@ -134,6 +134,9 @@ class Player:
         track.since, run = track.told, track.run
         if (run.done or "limits" in keys) and not run.driven:
             agent, raises = track.agent, raises_of(self.world.named(keys.get("limits", {})), run)
+            if reads(keys):
+                # Who reads events drives a run that stands; this one has stopped.
+                agent._take_up(run, raises, in_loop=self.stage.asynchronous)
             go_on: Callable[[], Awaitable[Answer]] = partial(self.stage.resume, agent, run, raises)
         else:
             go_on = self._go_on(track)
