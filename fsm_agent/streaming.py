@@ -36,14 +36,14 @@ class Streams:
         Leaving the iterator (break, close, an exception) cancels the run, which can then be resumed; `answer(run)` is its answer once
         the events have ended.
         """
-        run = request if isinstance(request, Run) else self._started(request, start)
+        run = self._started(request, start)
         hand = Handoff(lambda: run.interrupt)
         watch = self._feed(run, hand.give)
         return hand.read(lambda: self.driver.drive(run, context, watch))
 
     async def astream(self, request: Any, *, context: Any = None, **start: Any) -> AsyncIterator[StreamEvent]:
         """`stream` inside the running event loop."""
-        run = request if isinstance(request, Run) else self._started(request, start)
+        run = self._started(request, start)
         buffer = Buffer()
         watch = self._feed(run, buffer.give)
         watch.turn = partial(watch.at_its_pace, buffer.drained)
@@ -55,6 +55,11 @@ class Streams:
             await events.aclose()  # type: ignore[attr-defined]
 
     def _started(self, request: Any, start: Mapping[str, Any]) -> Run:
+        if isinstance(request, Run):
+            if start:
+                name = next(iter(start))
+                raise RunError(f"run {request.id!r} was started already and takes no {name!r}; resume(run, ...) raises its limits")
+            return request
         for name in start:
             if name not in _START:
                 raise RunError(f"a run is started with no {name!r}; {mend(name, _START, 'it takes')}")

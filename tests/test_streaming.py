@@ -206,6 +206,22 @@ def test_a_stream_takes_a_request_too_and_its_own_way_of_starting(stream: Stream
     assert {event.run_id for event in events if isinstance(event, TraceEvent)} == {"x"}
 
 
+def test_a_stream_of_a_run_that_was_started_takes_no_word_of_starting() -> None:
+    agent = Agent([], lambda ask: "done", limits=FREE)
+    run = agent.start("go", run_id="x")
+    told = r"^run 'x' was started already and takes no 'limits'; resume\(run, \.\.\.\) raises its limits$"
+    with pytest.raises(RunError, match=told):
+        agent.stream(run, limits=LIMITED)
+
+    async def main() -> None:
+        async for _ in agent.astream(run, limits=LIMITED):
+            raise AssertionError
+
+    with pytest.raises(RunError, match=told):
+        asyncio.run(main())
+    assert run.trace == agent.start("go", run_id="x").trace, "nothing of it was driven"
+
+
 @both
 def test_nobody_is_asked_for_pieces_where_nobody_reads(stream: Stream) -> None:
     heard: list[bool] = []
