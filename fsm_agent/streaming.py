@@ -12,6 +12,7 @@ from fsm_agent.core.errors import RunError
 from fsm_agent.core.known_names import mend
 from fsm_agent.core.run import Run
 from fsm_agent.core.stream_events import StreamEvent
+from fsm_agent.core.values import GOES_ON
 from fsm_agent.host.clock import SystemClock
 from fsm_agent.host.drivers import Driver
 from fsm_agent.host.watching import Buffer, Handoff, Observer, Take, Watch
@@ -24,26 +25,28 @@ class Streams:
 
     driver: Driver
     start: Callable[..., Run]
+    _take_up: Callable[..., None]
 
     def __init__(self) -> None:
         # Weakly: one that nobody holds any more cannot be read, and need not be fed.
         self._observers: WeakSet[Observer] = WeakSet()
         self._observing = Lock()
 
-    def stream(self, request: Any, *, context: Any = None, **start: Any) -> Iterator[StreamEvent]:
-        """Drive a request, or a run that was started, and give its events as they come, at the reader's pace.
+    def stream(self, request: Any, *, context: Any = None, **words: Any) -> Iterator[StreamEvent]:
+        """Drive a request, or a run that stands or was stopped, and give its events as they come, at the reader's pace.
 
+        A request takes the words of `start`, and a run the limits to raise, as `resume` does; what those raise, this raises too.
         Leaving the iterator (break, close, an exception) cancels the run, which can then be resumed; `answer(run)` is its answer once
         the events have ended.
         """
-        run = self._started(request, start)
+        run = self._begun(request, words)
         hand = Handoff(lambda: run.interrupt)
         watch = self._feed(run, hand.give)
         return hand.read(lambda: self.driver.drive(run, context, watch))
 
-    async def astream(self, request: Any, *, context: Any = None, **start: Any) -> AsyncIterator[StreamEvent]:
+    async def astream(self, request: Any, *, context: Any = None, **words: Any) -> AsyncIterator[StreamEvent]:
         """`stream` inside the running event loop."""
-        run = self._started(request, start)
+        run = self._begun(request, words, in_loop=True)
         buffer = Buffer()
         watch = self._feed(run, buffer.give)
         watch.turn = partial(watch.at_its_pace, buffer.drained)
@@ -54,12 +57,16 @@ class Streams:
         finally:
             await events.aclose()  # type: ignore[attr-defined]
 
-    def _started(self, request: Any, start: Mapping[str, Any]) -> Run:
+    def _begun(self, request: Any, words: Mapping[str, Any], in_loop: bool = False) -> Run:
         if isinstance(request, Run):
-            if start:
-                name = next(iter(start))
-                raise RunError(f"run {request.id!r} was started already and takes no {name!r}; resume(run, ...) raises its limits")
+            stop = request.stop
+            # One that ended of itself has nothing more to tell.
+            if words or (request.done and stop is not None and (stop.closed or stop.reason in GOES_ON)):
+                self._take_up(request, words, in_loop)
             return request
+        return self._started(request, words)
+
+    def _started(self, request: Any, start: Mapping[str, Any]) -> Run:
         for name in start:
             if name not in _START:
                 raise RunError(f"a run is started with no {name!r}; {mend(name, _START, 'it takes')}")

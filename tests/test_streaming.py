@@ -9,13 +9,13 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from typing import Any
 
 import pytest
 
 from fsm_agent import Agent, Decision, Limits, Policy, Retry, Run, Tool, ToolCall
-from fsm_agent.core.errors import RunBusy, RunError
+from fsm_agent.core.errors import CannotResume, RunBusy, RunError
 from fsm_agent.core.strategies import max_iterations
 from fsm_agent.core.stream_events import DeltasDiscarded, Gap, StreamEvent, TextDelta
 from fsm_agent.core.trace import TraceEvent, trace_of
@@ -206,20 +206,62 @@ def test_a_stream_takes_a_request_too_and_its_own_way_of_starting(stream: Stream
     assert {event.run_id for event in events if isinstance(event, TraceEvent)} == {"x"}
 
 
-def test_a_stream_of_a_run_that_was_started_takes_no_word_of_starting() -> None:
-    agent = Agent([], lambda ask: "done", limits=FREE)
-    run = agent.start("go", run_id="x")
-    told = r"^run 'x' was started already and takes no 'limits'; resume\(run, \.\.\.\) raises its limits$"
-    with pytest.raises(RunError, match=told):
-        agent.stream(run, limits=LIMITED)
+def kinds(events: Iterable[StreamEvent]) -> list[str]:
+    return [event.kind for event in events]
 
-    async def main() -> None:
-        async for _ in agent.astream(run, limits=LIMITED):
-            raise AssertionError
 
-    with pytest.raises(RunError, match=told):
-        asyncio.run(main())
-    assert run.trace == agent.start("go", run_id="x").trace, "nothing of it was driven"
+async def acollected(events: AsyncIterator[StreamEvent]) -> list[StreamEvent]:
+    return [event async for event in events]
+
+
+@pytest.mark.parametrize("in_loop", [False, True], ids=["sync", "async"])
+def test_a_stream_takes_up_a_stopped_run_with_the_limits_named_raised(in_loop: bool) -> None:
+    def read(run: Run, **raises: Any) -> list[StreamEvent]:
+        streamed = desk.agent.astream(run, **raises) if in_loop else desk.agent.stream(run, **raises)
+        return asyncio.run(acollected(streamed)) if in_loop else list(streamed)  # type: ignore[arg-type]
+
+    desk = Desk(READ, calls(("d", "read", {"k": 4})), "so far", calls(("e", "read", {"k": 5})), "that is all", limits=LIMITED)
+    run = desk.run
+    assert kinds(read(run))[-2:] == ["composed", "answer"]
+    before = run.row_count
+    with pytest.raises(CannotResume, match="goes on with max_tool_calls=2"):
+        read(run)
+    with pytest.raises(CannotResume, match="Limits has no field 'scope'"):
+        read(run, scope="x")
+    assert run.row_count == before
+    events = read(run, max_tool_calls=9)
+    assert kinds(events)[0] == "resumed"
+    assert [event.number for event in events if isinstance(event, TraceEvent)] == list(range(before, run.row_count))
+    assert desk.agent.answer(run).text == "that is all"
+    assert desk.ran == [("read", 1), ("read", 5)]
+    assert read(run) == [], "it ended of itself"
+    with pytest.raises(CannotResume, match="ended by 'answered'"):
+        read(run, max_tool_calls=10)
+
+
+@both
+def test_a_stream_that_was_left_goes_on_as_a_stream(stream: Stream) -> None:
+    desk = Desk(READ, TWICE, "done")
+    run = desk.run
+    for event in desk.agent.stream(run):
+        if event.kind == "call_finished":
+            break
+    assert run.stop is not None
+    assert run.stop.reason == "cancelled"
+    assert kinds(stream(desk.agent, run))[-1] == "answer"
+    assert (desk.agent.answer(run).text, desk.ran) == ("done", [("read", 1), ("read", 2), ("pay", 3)])
+
+
+def test_a_stream_raises_the_limits_of_a_run_that_stands() -> None:
+    desk = Desk(calls(("a", "ask", {})), TWICE, "done", limits=LIMITED)
+    run = desk.run
+    assert kinds(desk.agent.stream(run))[-1] == "paused"
+    desk.agent.deny(run, "a")
+    list(desk.agent.stream(run, max_tool_calls=5))
+    assert (run.limits.max_tool_calls, desk.agent.answer(run).text) == (5, "done")
+    fresh = desk.run
+    with pytest.raises(CannotResume, match="has not stopped; drive it on"):
+        desk.agent.stream(fresh, max_tool_calls=5)
 
 
 @both
