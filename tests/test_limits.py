@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from fsm_agent.agent import Agent
 from fsm_agent.core.answers import Answer
+from fsm_agent.core.autogpt_table import AUTOGPT
 from fsm_agent.core.effects import Decide
 from fsm_agent.core.errors import LimitsError
 from fsm_agent.core.limits import Limits
@@ -235,6 +236,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "max_same_call": 2,
         "max_same_observation": 3,
         "max_attempts": 2,
+        "max_verify_rounds": 2,
         "max_same_tool_calls": None,
         "max_turns": None,
     },
@@ -258,6 +260,7 @@ PRESETS: dict[str, dict[str, Any]] = {
         "dedup_window": 12,
         "max_same_call": None,
         "min_evidence": 3,
+        "max_turns": None,
     },
     "lab": {**OFF, "max_attempts": 3, "max_steps": 64},
     "agent_loop": {
@@ -429,6 +432,27 @@ def asking(limits: Limits, *turns: int) -> Answer:
 def test_a_preset_lets_one_tool_have_all_calls_and_stops_at_the_next(preset: str, most: int) -> None:
     answer = asking(getattr(Limits, preset)(), 1)
     assert (answer.stop_reason, answer.usage["body_runs"]) == ("max_tool_calls", most)
+
+
+def test_the_loop_guard_gathers_twice_however_often_the_verifier_says_no() -> None:
+    def decide(ask: Decide) -> ToolCall | str:
+        return ToolCall("look", {"n": ask.run.turns}) if len(ask.run.calls) <= ask.run.gather_rounds else "so it is"
+
+    tools = {"look": {"fn": lambda n: f"seen {n}", "args": {"n": {"type": "int"}}, "effect": "pure"}}
+    answer = Agent(tools, decide, verify=lambda judge: False, limits=Limits.loop_guard()).run("x")
+    assert (answer.stop_reason, answer.usage["body_runs"], answer.path.count("gather")) == ("unverified", 2, 2)
+
+
+def test_the_machine_of_seed_002_may_take_all_of_its_twelve_steps() -> None:
+    def decide(ask: Decide) -> ToolCall | str:
+        tool = ("web_search", "http_get")[ask.run.turns % 2]
+        return ToolCall(tool, {"n": ask.run.turns}) if ask.run.state == "fetch" else "first look, then write"
+
+    # What all calls find comes from one source, so there is never evidence enough to write from.
+    look = {"fn": lambda n: f"seen {n}", "args": {"n": {"type": "int"}}, "source": "one"}
+    answer = Agent({"web_search": look, "http_get": look}, decide, machine=AUTOGPT).run("x")
+    # A plan and eleven calls, each a state entered.
+    assert (answer.stop_reason, answer.usage["turns"], answer.usage["body_runs"]) == ("max_steps", 12, 11)
 
 
 def test_the_agent_loop_runs_ten_calls_of_one_tool_in_a_turn() -> None:

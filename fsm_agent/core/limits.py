@@ -124,8 +124,8 @@ class Limits:
 
     @classmethod
     def loop_guard(cls, **named: Any) -> Limits:
-        """The figures of seed 000: 12 calls, of one tool too, 2 of one call, the third equal observation, 2 rounds of gathering."""
-        figures = {"max_tool_calls": 12, "max_same_call": 2, "max_same_observation": 3, "max_attempts": 2}
+        """The figures of seed 000: 12 calls, of one tool too, 2 of one call, the third equal observation, gathering twice in all."""
+        figures = {"max_tool_calls": 12, "max_same_call": 2, "max_same_observation": 3, "max_attempts": 2, "max_verify_rounds": 2}
         # What the seed does not count must not end a run before what it does.
         return cls(**{**figures, "max_same_tool_calls": None, "max_turns": None, **named})
 
@@ -140,7 +140,8 @@ class Limits:
         """The figures of seed 002: 12 steps, 20 calls, 6 of one tool, 25 s, a window of 12 calls, 3 pieces of evidence."""
         figures: dict[str, Any] = {"max_steps": 12, "max_tool_calls": 20, "max_same_tool_calls": 6, "deadline_s": 25.0}
         window = {"dedup_window": 12, "max_same_call": None, "min_evidence": 3}
-        return cls(**{**figures, **window, **named})
+        # The plan is a turn and a step, so 10 turns would end a run before its 12 steps.
+        return cls(**{**figures, **window, "max_turns": None, **named})
 
     @classmethod
     def lab(cls, **named: Any) -> Limits:
