@@ -495,6 +495,24 @@ def test_the_machine_of_seed_002_has_its_answer_written_from_the_evidence(way: W
     assert all(f"c{n} read" in model.asked[-1].messages[-1].text for n in range(3))
 
 
+@ways
+def test_where_a_plan_is_wanted_a_model_is_told_so_and_which_tools_come_later(way: Way) -> None:
+    turns = (Decision(text="my plan"), calls(*((f"c{n}", "read", {"k": n}) for n in range(3))))
+    box = [*tools(), Tool(name="judge", fn=lambda x: x)]
+    narrow = {"fetch": ["read"], "verify": ["judge"]}
+    for prompts in (Prompts(), Prompts(agent_policy=False)):
+        _, model = ran(way, *turns, tools=box, machine=AUTOGPT, allowed=narrow, verify=lambda judge: True, prompts=prompts)
+        planning, deciding = (request.instructions for request in model.of("decide"))
+        assert planning.endswith("Nothing can be called yet.\nTools you may call afterwards:\n- read: Read k.")
+        assert "Write a plan now, not the answer" in planning
+        assert "plan" not in deciding
+
+
+def test_a_plan_without_any_tool_is_asked_for_all_the_same() -> None:
+    _, model = ran((Scripted, sync), Decision(text="my plan"), tools=[], machine=AUTOGPT)
+    assert model.asked[0].instructions.endswith("Nothing can be called yet.")
+
+
 def verdict(text: str) -> Decision:
     return Decision(text=text, usage=USAGE)
 

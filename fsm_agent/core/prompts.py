@@ -110,6 +110,17 @@ def verifier_inputs(run: Run) -> dict[str, Any]:
     }
 
 
+def planning_prompt(tools: Sequence[Tool]) -> str:
+    """What a model is told where a plan is wanted (seed 002's `plan`): that it is no answer, and the tools that come later."""
+    lines = ["Write a plan now, not the answer: what has to be found out, with which tool, in which order. Nothing can be called yet."]
+    return "\n".join([*lines, "Tools you may call afterwards:", *map(_offered, tools)] if tools else lines)
+
+
+def _offered(tool: Tool) -> str:
+    about = tool.description.strip()
+    return f"- {tool.name}: {about.splitlines()[0]}" if about else f"- {tool.name}"
+
+
 def closing_prompt(run: Run) -> str:
     """What a model is asked for when the run was stopped: the best answer out of what there is, without tools."""
     why = run.stop.reason.value if run.stop is not None else "stopped"

@@ -75,11 +75,19 @@ class ModelDecider:
     def _told(self, limits: Limits, state: str, names: tuple[str, ...]) -> tuple[Limits, str, tuple[ToolOffer, ...] | None]:
         """What a model is told in this state with these tools: instructions, and offers where the tools stay as they are."""
         text = self.told.deciding(self.instructions, limits, self.setup.policy, names, state)
+        if self.setup.table.state(state).work == "plan":
+            text = f"{text}\n\n{prompts.planning_prompt(self._later())}".strip()
         made = (limits, text, self._offers(names) if type(self.setup.box) is Toolset else None)
         if len(self._known) >= _MOST_KNOWN:
             self._known.clear()
         self._known[id(limits), state, names] = made
         return made
+
+    def _later(self) -> list[Tool]:
+        """The tools that some state lets a decider call."""
+        states = [state for state in self.setup.table.states if state.work != "verify"]
+        some = [tool for name in self.setup.box.names() if (tool := self.setup.box.get(name)) is not None]
+        return [tool for tool in some if any(state.tools is None or tool.name in state.tools for state in states)]
 
     def _offers(self, names: tuple[str, ...]) -> tuple[ToolOffer, ...]:
         return tuple([offer for name in names if (offer := self._offer(name, names)) is not None])
