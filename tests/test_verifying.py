@@ -13,6 +13,7 @@ from fsm_agent.core.answers import answer_of
 from fsm_agent.core.effects import Decide, Judge
 from fsm_agent.core.events import Judged, JudgeFailed
 from fsm_agent.core.limits import Limits
+from fsm_agent.core.plain import dumps
 from fsm_agent.core.run import Call, Run
 from fsm_agent.core.values import Decision, Judgement, Policy, ResultClass, Status, StopReason, ToolCall
 from fsm_agent.core.verifying import missing_evidence
@@ -87,7 +88,40 @@ def test_required_outputs_are_named_while_they_are_missing(required: tuple[str, 
 def test_citations_point_at_evidence_by_call_tool_or_source(citations: Any, dangling: str) -> None:
     failed = Call(id="failed", tool="b", args={}, ok=False, error="raised:ValueError")
     run = a_run(piece(source="archive"), failed, draft=Decision(text="x", citations=citations))
-    assert missing_evidence(run, ()) == (f"citations point at no evidence: {dangling}" if dangling else "")
+    mend = "cite the id or the tool of a call, or an address that it found"
+    assert missing_evidence(run, ()) == (f"citations point at no evidence: {dangling}; {mend}" if dangling else "")
+
+
+PAGES = [{"title": "Two words", "url": "https://a.example/x?q=1#top", "snippet": "see (https://b.example/y), or \"https://c.example\"."}]
+
+
+@pytest.mark.parametrize("value", [{"items": PAGES}, dumps({"items": PAGES}), str(PAGES)])
+@pytest.mark.parametrize(
+    ("cited", "held"),
+    [
+        ("https://a.example/x?q=1#top", True),
+        ("https://b.example/y", True),
+        ("https://c.example", True),
+        ("https://a.example/x", False),
+        ("https://a.example/x?q=1#top/more", False),
+        ("https://d.example", False),
+        ("://", False),
+        ("words", False),
+        ("see", False),
+        ("title", False),
+        ("\ud800", False),
+        (" ", False),
+    ],
+)
+def test_an_address_that_was_found_can_be_cited(value: Any, cited: str, held: bool) -> None:
+    run = a_run(piece(value=value), draft=Decision(text="x", citations=(cited,)))
+    assert (missing_evidence(run, ()) == "") is held
+
+
+def test_a_whole_text_of_a_result_can_be_cited_and_a_failed_call_has_none() -> None:
+    failed = Call(id="failed", tool="b", args={}, ok=False, value="https://d.example", error="result:shape")
+    run = a_run(piece(value={"items": PAGES}), failed, draft=Decision(text="x", citations=("Two words", "https://d.example")))
+    assert missing_evidence(run, ()).startswith("citations point at no evidence: 'https://d.example';")
 
 
 def test_without_a_source_nothing_is_cited_by_an_empty_name() -> None:

@@ -18,7 +18,7 @@ from fsm_agent.models.wire_values import arguments_object, wire_json
 
 CONTRACT: Final = """Write each decision as one JSON object and nothing around it. It is one of:
 {"type": "tool", "toolName": "<a tool's name>", "args": {<its arguments>}, "reason": "<why>"}
-{"type": "final", "finalAnswer": "<the answer>", "citations": ["<what it stands on>"]}
+{"type": "final", "finalAnswer": "<the answer>", "citations": ["<a tool whose result it stands on, or an address in it>"]}
 A tool decision may add "intent" (what is looked for) and "changed" (why a repeated call is worth it); a final one may add
 "question" (the one thing to ask the user). "citations" may be left out."""
 """What a model is told of the form of its decisions (seed 000)."""
