@@ -89,3 +89,17 @@ def test_two_functions_of_one_name_are_two_repairs() -> None:
 def test_a_repair_is_a_function(fix: Any) -> None:
     with pytest.raises(BuildError, match=r"the repair of 'args:length' is .*; give a function of tool and arguments"):
         named_repairs({"args:length": fix})
+
+
+@pytest.mark.parametrize("reason", ["range:limit", "too_big", "TimeoutError", "", "argsrange:limit", 5, None])
+def test_a_reason_that_no_call_fails_with_is_refused_with_one_that_would_do(reason: Any) -> None:
+    """A repair under it would never be tried, and nobody would be told."""
+    with pytest.raises(BuildError, match=r"with which no call fails; give one like 'args:range:limit', 'result:too_big' or 'raised:"):
+        named_repairs({reason: trim})
+
+
+@pytest.mark.parametrize(
+    "reason", ["args:unknown_tool", "result:fatal", "raised:OSError", "refused:circuit_open", "skipped:hook", "denied:no", "superseded"]
+)
+def test_whatever_a_call_can_fail_with_may_have_a_repair(reason: str) -> None:
+    assert list(named_repairs({reason: trim})) == [reason]

@@ -46,7 +46,7 @@ def agent_policy(limits: Limits, policy: Policy, tools: Collection[str] | None =
     if hard:
         lines += ["- Hard limits:", *(f"  - {line}" for line in hard)]
     lines += ["- Repetitions:", f"  - {_same_call(limits, policy)}"]
-    lines += ["  - If you must call again, say what changed and why it can give new facts."]
+    lines += ["  - If you must call a tool again, say what changed and why it can give new facts."]
     lines += ["- Stop at once and answer when:", *(f"  {n}) {line}" for n, line in enumerate(_stop_conditions(limits), 1))]
     lines += ["- When facts stay missing within the limits, give the best answer you can, with:"]
     lines += ["  - assumptions", "  - unknowns", "  - next questions for the user"]

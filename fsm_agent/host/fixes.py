@@ -108,11 +108,18 @@ def check_allows(given: Table, table: Table, box: Toolset) -> None:
         )
 
 
+# How the error word of a call may begin.
+_REASONS = ("args:", "result:", "raised:", "refused:", "skipped:", "denied", "cancelled", "superseded", "unknown_outcome")
+_SUCH = "'args:range:limit', 'result:too_big' or 'raised:TimeoutError'"
+
+
 def named_repairs(repairs: Mapping[str, Fix]) -> dict[str, tuple[str, Repair]]:
     """Repairs by error word, each under a name of its own; the same function under two words is the same repair."""
     named: dict[str, tuple[str, Repair]] = {}
     taken: dict[str, Fix] = {}
     for error, fix in repairs.items():
+        if not (isinstance(error, str) and error.startswith(_REASONS)):
+            raise BuildError(f"repairs has the reason {short(error, 60)}, with which no call fails; give one like {_SUCH}")
         if not callable(fix):
             what = f"the repair of {short(error, 60)} is {short(fix, 60)}"
             raise BuildError(f"{what}; give a function of tool and arguments")
