@@ -82,6 +82,9 @@ def test_a_wait_that_outlives_the_deadline_ends_the_run_now() -> None:
     assert (hand.reason, hand.run.spent_s, hand.run.waited_s) == (StopReason.DEADLINE, 1.0, 0.0)
     stop = hand.run.stop
     assert stop is not None
+    # Of ten seconds one was used; without the wait nobody would see why that is the end.
+    assert str(stop.closed[0]) == "time_left: deadline_s is 10, 1 used, with 30 s to wait"
+    assert load(save(hand.run), hand.engine.setup) == hand.run
     hand.engine.resume(hand.run, stop.raise_to)
     assert isinstance(hand.effect, Decide | Wait)
 
@@ -93,6 +96,7 @@ def test_a_wait_that_outlives_the_wait_budget_ends_the_run_now() -> None:
     assert hand.reason is StopReason.MAX_WAIT
     assert hand.run.stop is not None
     assert hand.run.stop.raise_to == {"max_wait_s": 6.0}
+    assert str(hand.run.stop.closed[0]) == "waits_left: max_wait_s is 5, 3 used, with 3 s to wait"
 
 
 def test_a_run_that_gave_up_on_its_model_can_be_taken_up_again_with_all_attempts() -> None:

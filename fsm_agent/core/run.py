@@ -100,7 +100,8 @@ class ClosedGuard:
 
     `opens_at` is a value of the limit that would have let the run go on: the smallest for what is counted and for waits; for time
     and money, of which nobody knows how much the next step takes, half as much again as was spent. Of a deadline `allowed` is what
-    the work may spend, and `reserve` is kept for the answer.
+    the work may spend, and `reserve` is kept for the answer. `wait_s` are the seconds that the run would have had to wait, where that is
+    what closed it.
     """
 
     guard: str
@@ -112,6 +113,7 @@ class ClosedGuard:
     tool: str = ""
     calls: tuple[str, ...] = ()
     reserve: float = 0.0
+    wait_s: float = 0.0
 
     def __str__(self) -> str:
         by = f", used by {', '.join(self.calls)}" if self.calls else ""
@@ -121,7 +123,8 @@ class ClosedGuard:
             is_now = f"{_figure(self.allowed + self.reserve)} ({_figure(self.reserve)} of it for the answer)"
         # A window's figure is no number of calls that may be equal, but of those among which none may come again.
         used = "equal calls in it" if self.limit == "dedup_window" else "used"
-        return f"{self.guard}: {self.limit}{whose} is {is_now}, {_figure(self.used)} {used}{by}"
+        ahead = f", with {_figure(self.wait_s)} s to wait" if self.wait_s else ""
+        return f"{self.guard}: {self.limit}{whose} is {is_now}, {_figure(self.used)} {used}{by}{ahead}"
 
 
 @attrs.frozen(kw_only=True)

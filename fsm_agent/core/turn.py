@@ -253,12 +253,12 @@ def wait_closes(run: Run, wait: float, call_id: str = "") -> list[ClosedGuard]:
         closed += [ClosedGuard(
             guard="time_left", limit="deadline_s", allowed=until, used=run.spent_s, reason=StopReason.DEADLINE,
             # How long the wait is, is known; how long the next try takes is not.
-            opens_at=deadline_after(run, run.spent_s + wait, 0.25), calls=calls, reserve=reserve_of(run),
+            opens_at=deadline_after(run, run.spent_s + wait, 0.25), calls=calls, reserve=reserve_of(run), wait_s=wait,
         )]  # fmt: skip
     if limits.max_wait_s is not None and run.waited_s + wait > limits.max_wait_s:
         closed += [ClosedGuard(
             guard="waits_left", limit="max_wait_s", allowed=limits.max_wait_s, used=run.waited_s,
-            reason=StopReason.MAX_WAIT, opens_at=run.waited_s + wait, calls=calls,
+            reason=StopReason.MAX_WAIT, opens_at=run.waited_s + wait, calls=calls, wait_s=wait,
         )]  # fmt: skip
     return closed
 
