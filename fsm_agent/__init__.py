@@ -13,6 +13,7 @@ from fsm_agent._version import __version__
 if TYPE_CHECKING:
     from fsm_agent.agent import Agent
     from fsm_agent.core.answers import Answer, Evidence
+    from fsm_agent.core.autogpt_table import AUTOGPT
     from fsm_agent.core.contracts import Length, Pattern, Range
     from fsm_agent.core.effects import (
         CallTools,
@@ -34,8 +35,9 @@ if TYPE_CHECKING:
     from fsm_agent.core.limits import Limits
     from fsm_agent.core.run import Call, Run, Stop
     from fsm_agent.core.setup import Setup
+    from fsm_agent.core.strategies import combine, max_iterations, until_finish_reason
     from fsm_agent.core.table import Row, State, Table
-    from fsm_agent.core.tools import BreakerPolicy, Retry, Tool
+    from fsm_agent.core.tools import BreakerPolicy, Outcome, Retry, Tool
     from fsm_agent.core.values import (
         Decision,
         EffectClass,
@@ -49,12 +51,14 @@ if TYPE_CHECKING:
         Verdict,
     )
     from fsm_agent.desk import ToolDesk
+    from fsm_agent.host.hooks import Hooks, Skip
     from fsm_agent.host.ports import ToolContext
     from fsm_agent.host.tool_forms import tool
 
 _HOMES = {
     "fsm_agent.agent": "Agent",
     "fsm_agent.core.answers": "Answer Evidence",
+    "fsm_agent.core.autogpt_table": "AUTOGPT",
     "fsm_agent.core.contracts": "Length Pattern Range",
     "fsm_agent.core.effects": "CallTools Compose Decide Judge Wait",
     "fsm_agent.core.engine": "Engine",
@@ -63,16 +67,19 @@ _HOMES = {
     "fsm_agent.core.limits": "Limits",
     "fsm_agent.core.run": "Call Run Stop",
     "fsm_agent.core.setup": "Setup",
+    "fsm_agent.core.strategies": "combine max_iterations until_finish_reason",
     "fsm_agent.core.table": "Row State Table",
-    "fsm_agent.core.tools": "BreakerPolicy Retry Tool",
+    "fsm_agent.core.tools": "BreakerPolicy Outcome Retry Tool",
     "fsm_agent.core.values": "Decision EffectClass Judgement Policy ResultClass Status StopReason ToolCall Usage Verdict",
     "fsm_agent.desk": "ToolDesk",
+    "fsm_agent.host.hooks": "Hooks Skip",
     "fsm_agent.host.ports": "ToolContext",
     "fsm_agent.host.tool_forms": "tool",
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names.split()}
 
 __all__ = [
+    "AUTOGPT",
     "Agent",
     "Answer",
     "BreakerPolicy",
@@ -87,11 +94,13 @@ __all__ = [
     "Engine",
     "Evidence",
     "FsmAgentError",
+    "Hooks",
     "Judge",
     "Judgement",
     "Length",
     "Limits",
     "MissingExtra",
+    "Outcome",
     "Pattern",
     "Policy",
     "Prompts",
@@ -103,6 +112,7 @@ __all__ = [
     "RunError",
     "SavedRunError",
     "Setup",
+    "Skip",
     "State",
     "Status",
     "Stop",
@@ -117,7 +127,10 @@ __all__ = [
     "Verdict",
     "Wait",
     "__version__",
+    "combine",
+    "max_iterations",
     "tool",
+    "until_finish_reason",
 ]
 
 

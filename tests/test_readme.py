@@ -12,7 +12,9 @@ from pathlib import Path
 import attrs
 import pytest
 
-from fsm_agent import Limits
+import fsm_agent
+from fsm_agent import Agent, Decision, Limits, ToolCall
+from fsm_agent.models.json_model import JsonDecisions
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -90,3 +92,41 @@ def test_the_table_of_limits_has_each_of_them_with_its_default() -> None:
 @pytest.mark.parametrize("path", sorted(set(re.findall(r"\]\(([^)#:]+)\)", README))))
 def test_a_file_that_the_readme_links_to_is_there(path: str) -> None:
     assert (ROOT / path).exists()
+
+
+REST = re.findall(r"^\| [^|]+ \| `([^`]+)` \|$", README, flags=re.MULTILINE)
+
+
+class Model:
+    """Searches once, and answers."""
+
+    def reply(self, request: object) -> Decision:
+        asked = any(message.calls for message in request.messages)  # type: ignore[attr-defined]
+        return Decision(text="so it is", finish="stop") if asked else Decision(calls=(ToolCall("search", {"q": "x"}),), finish="tool_calls")
+
+
+def search(q: str) -> str:
+    """Search the archive."""
+    return f"one hit for {q}"
+
+
+@pytest.mark.parametrize("said", REST)
+def test_what_the_readme_says_to_say_can_be_said(said: str) -> None:
+    names = {name: getattr(fsm_agent, name) for name in fsm_agent.__all__} | {
+        "JsonDecisions": JsonDecisions, "tools": [search], "model": Model(), "agent": Agent([search], Model()),
+        "judge": lambda judge: True, "mend": lambda tool, args: (tool, args), "look": lambda context, call: None,
+        "clean": lambda request: request, "read": lambda outcome: None, "TABLE": {"search": {"fn": search, "args": {"q": {"type": "str"}}}},
+    }  # fmt: skip
+    made = eval(said.removeprefix("@"), names)
+
+    if said.startswith("@"):
+        declared = made(search if "identity" not in said else lambda key: key)
+        assert declared.name in ("search", "<lambda>")
+    elif isinstance(made, Agent) and not {"JsonDecisions", "AUTOGPT", "min_evidence"} & set(re.findall(r"\w+", said)):
+        assert made.run("find x").status == "ok"
+    elif isinstance(made, dict):
+        assert made["ok"]
+
+
+def test_there_is_something_to_say() -> None:
+    assert len(REST) >= 15
