@@ -204,13 +204,14 @@ def test_what_failed_is_unknown_open_calls_included() -> None:
 
 @pytest.mark.parametrize("reason", list(StopReason))
 @pytest.mark.parametrize(
-    "judgement", [None, Judgement(decision="done"), Judgement(decision="need_more", reason="too little"), Judgement(decision="?")]
+    "judgement", [None, Judgement(decision="done"), Judgement(decision="need_more", reason="too little"), Judgement(decision="need_more")]
 )
 def test_an_answer_that_was_not_verified_says_so(reason: StopReason, judgement: Judgement | None) -> None:
     unknowns = answered(a_run(reason, judgement=judgement)).unknowns
     refused = judgement is not None and judgement.decision != "done"
     if reason is StopReason.UNVERIFIED or refused:
-        why = "too little" if judgement is not None and judgement.reason else "it was not checked"
+        said = "the verifier said no" if refused else "it was not checked"
+        why = "too little" if judgement is not None and judgement.reason else said
         assert unknowns == (f"the answer did not pass verification: {why}",)
     elif reason in GOOD:
         assert unknowns == ()

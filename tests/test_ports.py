@@ -64,13 +64,15 @@ def test_any_other_proposal_is_refused_with_what_is_understood(proposal: Any) ->
             Judgement(decision="need_more", reason="why"),
         ),
         ({"decision": "need_more", "reason": "why", "next_action": "t"}, Judgement(decision="need_more", reason="why")),
+        ('{"decision": "need_more", "reason": "why", "next_action": {"tool_name": "t", "args": {"n": 1}}}', JUDGEMENT),
+        ('```json\n{"decision": "done"}\n```', Judgement(decision="done")),
     ],
 )
 def test_a_verdict_is_a_judgement(verdict: Any, judgement: Judgement) -> None:
     assert as_judgement(verdict) == judgement
 
 
-@pytest.mark.parametrize("verdict", [None, 0, 1, "done", [], object()])
+@pytest.mark.parametrize("verdict", [None, 0, 1, "done", "[1]", "{", [], object()])
 def test_what_gives_no_verdict_is_refused(verdict: Any) -> None:
     name = type(verdict).__name__
     with pytest.raises(

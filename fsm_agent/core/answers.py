@@ -200,8 +200,10 @@ def _unknowns(run: Run, stop: Stop) -> tuple[str, ...]:
     if stop.reason not in OF_ITSELF:
         failed += [f"{call.tool} ({call.id}): {_nothing(call)}" for call in calls if call.ok and call.result_class is EMPTY]
     judgement = run.judgement
-    if stop.reason is _UNVERIFIED or (judgement is not None and judgement.decision != "done"):
-        why = judgement.reason if judgement is not None and judgement.reason else "it was not checked"
+    refused = judgement is not None and judgement.decision != "done"
+    if stop.reason is _UNVERIFIED or refused:
+        why = judgement.reason if judgement is not None else ""
+        why = why or ("the verifier said no" if refused else "it was not checked")
         failed.append(f"the answer did not pass verification: {why}")
     elif stop.reason not in OF_ITSELF:
         failed.append(f"the answer was not verified: the run stopped ({stop.reason.value})")

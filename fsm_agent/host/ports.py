@@ -104,8 +104,10 @@ def as_decision(proposal: Any) -> Decision:
 def as_judgement(verdict: Any) -> Judgement:
     """A verifier's answer as a judgement; raises TypeError or ValueError when it gives no verdict.
 
-    Understood are a Judgement, true or false, and seed 002's mapping of decision, reason and next_action.
+    Understood are a Judgement, true or false, and seed 002's mapping of decision, reason and next_action, also as JSON text.
     """
+    if type(verdict) is str:
+        verdict = decoded(verdict)
     if isinstance(verdict, Judgement):
         made = verdict
     elif isinstance(verdict, bool):
@@ -118,7 +120,7 @@ def as_judgement(verdict: Any) -> Judgement:
         )
     else:
         what = type(verdict).__name__
-        raise TypeError(f"a verifier answered with a {what}; it may give a Judgement, a bool or a mapping")
+        raise TypeError(f"a verifier answered with a {what}; it may give a Judgement, a bool or a mapping, also as JSON text")
     if made.decision not in ("done", "need_more"):
         raise ValueError(f"a verifier's decision is {made.decision!r:.40}; it may be 'done' or 'need_more'")
     return made
