@@ -107,23 +107,23 @@ class Session:
         box = self._engine.setup.box
         return [tool for name in box.names() if (tool := box.get(name)) is not None]
 
-    def call(self, tool: str, args: Any = None, *, call_id: str = "") -> Result:
-        """Make one call and wait for it in this thread; `args` is a mapping or its JSON text.
+    def call(self, tool: str, args: Any = None, *, call_id: str = "", intent: str = "") -> Result:
+        """Make one call and wait for it in this thread; `args` is a mapping or its JSON text, `intent` what is looked for.
 
         What interrupts it ends this call alone. Raises RunError inside one of the session's own tools, and in an event
         loop that has a call of the session under way: await `acall` there.
         """
         self._refuse_inside()
-        with self._queue.taken(), self._calling(tool, args, call_id) as drive:
+        with self._queue.taken(), self._calling(tool, args, call_id, intent) as drive:
             if drive.result is None:
                 self._driver.drive(self.run, self.context)
         return drive.outcome()
 
-    async def acall(self, tool: str, args: Any = None, *, call_id: str = "") -> Result:
+    async def acall(self, tool: str, args: Any = None, *, call_id: str = "", intent: str = "") -> Result:
         """`call` inside the running event loop; cancelling the task ends this call alone."""
         self._refuse_inside()
         async with self._queue.ataken():
-            with self._calling(tool, args, call_id) as drive:
+            with self._calling(tool, args, call_id, intent) as drive:
                 if drive.result is None:
                     await self._driver.adrive(self.run, self.context)
         return drive.outcome()
@@ -187,12 +187,12 @@ class Session:
             raise RunError("a tool of this session called the session, which waits for that tool; use a session of its own")
 
     @contextmanager
-    def _calling(self, tool: Any, args: Any, call_id: str) -> Iterator[_Drive]:
+    def _calling(self, tool: Any, args: Any, call_id: str, intent: str) -> Iterator[_Drive]:
         name = tool if isinstance(tool, str) and tool else f"<{short(tool, 60)}>"
         with self._driving(name) as drive:
             drive.result = self._refusal(name)
             if drive.result is None:
-                self._engine.waiting.append(ToolCall(name, args, call_id))
+                self._engine.waiting.append(ToolCall(name, args, call_id, intent))
             drive.before = len(self.run.calls)
             try:
                 yield drive

@@ -69,6 +69,22 @@ def test_a_repetition_that_is_only_refused_lets_the_session_go_on() -> None:
     assert session.stop is None
 
 
+def test_empty_results_are_counted_by_the_intent_that_the_loop_names() -> None:
+    """Seed 001's loop has an intent with each call."""
+    nothing = {"look": {"fn": lambda n: [], "args": {"n": {"type": "int"}}, "effect": "pure"}}
+
+    async def called(session: Session) -> list[Result]:
+        return [await session.acall("look", {"n": n}, intent=intent) for n, intent in enumerate("aba")]
+
+    for drive in (
+        lambda session: [session.call("look", {"n": n}, intent=intent) for n, intent in enumerate("aba")],
+        lambda session: asyncio.run(called(session)),
+    ):
+        session = Guarded(nothing, limits=Limits.react()).session()
+        assert words(drive(session)) == ["ok"] * 3
+        assert str(session.stop).startswith("empty_results; finds_something: max_empty_results is 2, 2 used, used by call-1, call-3")
+
+
 @pytest.mark.parametrize(
     ("name", "args", "error"),
     [
