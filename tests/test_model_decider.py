@@ -508,6 +508,14 @@ def test_where_a_plan_is_wanted_a_model_is_told_so_and_which_tools_come_later(wa
         assert "plan" not in deciding
 
 
+@ways
+def test_a_plan_is_not_asked_for_in_the_form_of_the_answer(way: Way) -> None:
+    turns = (Decision(text="my plan"), calls(*((f"c{n}", "read", {"k": n}) for n in range(3))))
+    answer, model = ran(way, *turns, other={"synthesize": [Decision(text="[1]")]}, machine=AUTOGPT, answer=list[int])
+    assert (answer.value, answer.status) == ([1], "ok")
+    assert [request.schema is not None for request in model.asked] == [False, True, True]
+
+
 def test_a_plan_without_any_tool_is_asked_for_all_the_same() -> None:
     _, model = ran((Scripted, sync), Decision(text="my plan"), tools=[], machine=AUTOGPT)
     assert model.asked[0].instructions.endswith("Nothing can be called yet.")

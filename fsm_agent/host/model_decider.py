@@ -33,6 +33,7 @@ class ModelDecider:
         self.model, self.setup, self.instructions = model, setup, instructions
         self.told = told if told is not None else Prompts()
         self.schema = setup.answer.schema if setup.answer is not None else None
+        self.plans = frozenset(state.name for state in setup.table.states if state.work == "plan")
         self.needs_loop = is_async(model.reply)
         self.in_loop = self.needs_loop or bool(getattr(model, "in_loop", False))
         # What was made once is not made again, by the limits, the state and the names that it is for.
@@ -49,7 +50,9 @@ class ModelDecider:
         offers = known[2] if known[2] is not None else self._offers(names)
         # What a model makes of the history for one request is no part of it.
         messages = History(transcript(run, self.setup.box))
-        reply = self.model.reply(request_of(run, known[1], messages, offers, self.schema, effect.on_delta))
+        # A plan is no answer, and has not its form.
+        schema = None if run.state in self.plans else self.schema
+        reply = self.model.reply(request_of(run, known[1], messages, offers, schema, effect.on_delta))
         # It was told how a question is asked.
         return with_question(reply) if self.told.stop_contract else reply
 
@@ -75,7 +78,7 @@ class ModelDecider:
     def _told(self, limits: Limits, state: str, names: tuple[str, ...]) -> tuple[Limits, str, tuple[ToolOffer, ...] | None]:
         """What a model is told in this state with these tools: instructions, and offers where the tools stay as they are."""
         text = self.told.deciding(self.instructions, limits, self.setup.policy, names, state)
-        if self.setup.table.state(state).work == "plan":
+        if state in self.plans:
             text = f"{text}\n\n{prompts.planning_prompt(self._later())}".strip()
         made = (limits, text, self._offers(names) if type(self.setup.box) is Toolset else None)
         if len(self._known) >= _MOST_KNOWN:
