@@ -24,6 +24,7 @@ from fsm_agent.core.table import Kind
 from fsm_agent.core.values import Decision
 from fsm_agent.core.work import Gather
 from fsm_agent.host.clock import ScriptedClock
+from fsm_agent.host.model import ModelRequest
 from fsm_agent.host.tool_forms import make_tool
 from fsm_agent.testing import paths
 
@@ -127,6 +128,28 @@ async def later(effect: Rate) -> int:
 
 
 both = pytest.mark.parametrize("drive", [sync, tasks])
+
+
+class Buyer:
+    """A model that buys what it is offered to buy."""
+
+    def __init__(self) -> None:
+        self.offered: list[tuple[str, list[str]]] = []
+
+    def reply(self, request: ModelRequest) -> Decision:
+        self.offered.append((request.state, [tool.name for tool in request.tools]))
+        assert f"now in the state {request.state!r}: buy" in request.instructions
+        if request.messages[-1].calls or request.messages[-1].tool:
+            return Decision(text=request.messages[-1].text, finish="stop")
+        return Decision(calls=(ToolCall("buy", {"n": 3}),), finish="tool_calls")
+
+
+@both
+def test_a_model_that_decides_in_one_state_is_offered_what_the_next_one_calls(drive: Any) -> None:
+    model = Buyer()
+    one = Agent(TOOLS, model, machine=SHOP, work={"quote": Quote()}, effects={Rate: lambda effect: 1500}, limits=LIMITS)
+    assert drive(one, started(one)).text == "bought 3"
+    assert model.offered == [("think", ["buy"])] * 2
 
 
 class Failing:

@@ -12,6 +12,7 @@ from strategies import REPAIRS, a_setup, a_tool, off, the_tools
 from fsm_agent.core.agent_table import AGENT
 from fsm_agent.core.engine import Engine
 from fsm_agent.core.errors import BuildError, TableError
+from fsm_agent.core.guards import has_repair
 from fsm_agent.core.limits import Limits
 from fsm_agent.core.run import Run
 from fsm_agent.core.setup import Setup
@@ -30,6 +31,32 @@ def test_a_setup_works_out_what_every_run_needs() -> None:
     assert (setup.finals, setup.mends) == (frozenset({"final"}), True)
     assert setup.hash == setup.table.hash() != AGENT.hash()
     assert setup.machine.table is setup.table
+
+
+@pytest.mark.parametrize(
+    ("think", "acts", "offered"),
+    [
+        (frozenset(), [{"look"}], {"look"}),
+        (frozenset(), [{"look"}, {"find"}], {"look", "find"}),
+        (frozenset(), [{"look"}, None], None),
+        (frozenset(), [set()], set()),
+        ({"find"}, [{"look", "find"}], {"find"}),
+        (None, [{"look"}], None),
+    ],
+)
+def test_where_calls_are_only_decided_on_those_are_offered_that_the_next_state_allows(think: Any, acts: Any, offered: Any) -> None:
+    names = [f"act {number}" for number in range(len(acts))]
+    leads = [Row("think", "decided", name, () if name == names[-1] else (has_repair,)) for name in names]
+    table = Table(
+        "two steps",
+        "think",
+        [State("think", "decide", think), *map(State, names, ["call"] * len(names), acts), State("end", "answer")],
+        [*leads, *(Row("think", outcome, "end") for outcome in KINDS["decide"].outcomes if outcome != "decided")]
+        + [Row(name, outcome, "end") for name in names for outcome in KINDS["call"].outcomes],
+    )
+    setup = a_setup(table=table, box=Toolset([a_tool("look"), a_tool("find")]))
+    assert setup.offered["think"] == (None if offered is None else frozenset(offered))
+    assert {name: setup.offered[name] for name in names} == {name: setup.allowed[name] for name in names}
 
 
 def test_a_setup_has_defaults_for_all_but_table_tools_and_work() -> None:

@@ -82,6 +82,7 @@ class Setup:
     tells: dict[str, Callable[[Setup, Run, Event], str | None]] = attrs.field(init=False)
     machine: Machine = attrs.field(init=False)
     allowed: dict[str, frozenset[str] | None] = attrs.field(init=False)
+    offered: dict[str, frozenset[str] | None] = attrs.field(init=False)
     finals: frozenset[str] = attrs.field(init=False)
     mends: bool = attrs.field(init=False)
     observers: dict[tuple[str, str], Observer] = attrs.field(init=False)
@@ -124,6 +125,16 @@ class Setup:
     @allowed.default
     def _allow(self) -> dict[str, frozenset[str] | None]:
         return {state.name: state.tools for state in self.table.states}
+
+    @offered.default
+    def _offer(self) -> dict[str, frozenset[str] | None]:
+        offered = dict(self.allowed)
+        for state, tools in self.allowed.items():
+            if tools == frozenset():
+                # Calls that are decided on in one state and made in the next may be those that are allowed there.
+                later = [self.allowed[row.target] for row in self.table.rows_of(state, "decided")]
+                offered[state] = None if None in later else frozenset(name for names in later for name in names or ())
+        return offered
 
     @finals.default
     def _end(self) -> frozenset[str]:

@@ -134,7 +134,8 @@ def _observer(_: object, attribute: Any, value: object) -> None:
 class State:
     """One state: its name, the kind of work done in it, and the tools that may be called there.
 
-    `tools` is None for every tool of the agent, else the names allowed. A state whose work is ``answer`` is final.
+    `tools` is None for every tool of the agent, else the names allowed. Where a state decides on calls that the next one makes, and
+    names no tools itself, the decider is offered those of the next. A state whose work is ``answer`` is final.
     `on_enter` and `on_leave` look on: pure functions of the run that may write its `fields`; one that raises is noted in
     the trace and changes nothing else.
     """

@@ -82,7 +82,7 @@ class DecideOnly:
             return Wait(run, run.not_before_s)
         if not setup.offers:
             return Decide(run)
-        return Decide(run, allowed_now(run, setup.box, setup.allowed[run.state]))
+        return Decide(run, allowed_now(run, setup.box, setup.offered[run.state]))
 
     def tell(self, setup: Setup, run: Run, event: Event) -> str | None:
         if type(event) is Decided:
