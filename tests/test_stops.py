@@ -1107,3 +1107,18 @@ def test_a_call_that_was_never_begun_is_no_question() -> None:
     hand = Hand(by_hand.a_tool("pay", effect="at_most_once"), limits=off()).decides(ToolCall("pay", {"eur": 5}, "p"))
     hand.fails("p", "TimeoutError", ran=False).decides(text="not paid", finish="stop")
     assert hand.reason is StopReason.ANSWERED
+
+
+def test_a_stop_by_a_failure_that_nobody_is_asked_about_says_which() -> None:
+    def fails(n: int) -> int:
+        if n:
+            raise OSError("disk full")
+        return n
+
+    entry = {"fn": fails, "args": {"n": {"type": "int"}}, "effect": "pure"}
+    calls = [ToolCall("look", {"n": 1}), ToolCall("look", {"n": 0})]
+    answer = Agent({"look": entry}, lambda ask: calls, policy=Policy(redecide=False)).run("x")
+    assert answer.stop_reason == "fatal"
+    assert answer.text.endswith("Stopped: fatal (look failed: raised:OSError (disk full)).")
+    assert answer.stop is not None
+    assert str(answer.stop) == "fatal; look failed: raised:OSError (disk full)"

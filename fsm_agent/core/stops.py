@@ -8,6 +8,7 @@ from typing import Any
 
 import attrs
 
+from fsm_agent.core.gate import fault_text
 from fsm_agent.core.guards import (
     AllOf,
     Guard,
@@ -108,12 +109,19 @@ def explain(run: Run, table: Table) -> Stop:
     state, outcome = run.came_by
     if run.stopping is None and (not run.closed or (outcome == "stopped" and _fatal(run))):
         # The run came to an end of its own; there is nothing to raise and nowhere to go on.
-        return new_stop(_BY_OUTCOME.get(outcome) or _own_reason(run, table, state), run.note, state, outcome)
+        detail = run.note or (_failure(run) if outcome == "failed" else "")
+        return new_stop(_BY_OUTCOME.get(outcome) or _own_reason(run, table, state), detail, state, outcome)
     on = _goes_on_by(table, state, outcome)
     if run.stopping is not None and not run.closed:
         return Stop(reason=run.stopping, detail=run.note, state=state, outcome=on)
     stop = Stop(reason=run.closed[0].reason, detail=run.note, closed=run.closed, state=state, outcome=on)
     return with_all_closed(run, table, stop)
+
+
+def _failure(run: Run) -> str:
+    """The last failure, by which a run ends that neither repairs it nor asks its decider again."""
+    call = next((call for call in reversed(run.calls) if call.error), None)
+    return f"{call.tool} failed: {fault_text(call)}" if call is not None else ""
 
 
 def _fatal(run: Run) -> bool:
