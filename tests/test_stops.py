@@ -1122,3 +1122,18 @@ def test_a_stop_by_a_failure_that_nobody_is_asked_about_says_which() -> None:
     assert answer.text.endswith("Stopped: fatal (look failed: raised:OSError (disk full)).")
     assert answer.stop is not None
     assert str(answer.stop) == "fatal; look failed: raised:OSError (disk full)"
+
+
+@pytest.mark.parametrize(
+    ("turns", "told"),
+    [
+        (["a"] * 3, "unverified (verify_rounds_left: max_verify_rounds is 3, 3 used; 0 independent pieces of evidence, 1 needed)."),
+        (["a", 1, 2, 3], "max_turns (turns_left: max_turns is 4, 4 used, used by call-1, call-2, call-3)."),
+    ],
+)
+def test_what_was_missing_is_told_of_a_run_that_ended_for_it_and_not_of_one_that_went_on(turns: list[Any], told: str) -> None:
+    entry = {"fn": lambda n: f"seen {n}", "args": {"n": {"type": "int"}}, "effect": "pure"}
+    script = [turn if isinstance(turn, str) else ToolCall("look", {"n": turn}) for turn in turns]
+    answer = Agent({"look": entry}, lambda ask: script[ask.run.turns], limits=Limits(max_turns=4)).run("x")
+    assert answer.text.endswith(f"Stopped: {told}")
+    assert ("pieces of evidence" in str(answer.stop)) is ("pieces of evidence" in told)

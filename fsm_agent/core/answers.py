@@ -165,7 +165,8 @@ def _text(run: Run, stop: Stop, found: list[Call], said: str) -> str:
 
 
 def _why(stop: Stop) -> str:
-    detail = str(stop.closed[0]) if stop.closed else cut(printable(stop.detail), 300) if stop.detail else ""
+    said = cut(printable(stop.detail), 300) if isinstance(stop.detail, str) else ""
+    detail = "; ".join(part for part in (str(stop.closed[0]) if stop.closed else "", said) if part)
     return f"{stop.reason.value} ({detail})" if detail else stop.reason.value
 
 

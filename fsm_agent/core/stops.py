@@ -107,15 +107,23 @@ def _consumes(run: Run, call: Call, limit: str) -> bool:
 def explain(run: Run, table: Table) -> Stop:
     """Say why the run ends where it is; `run.came_by` is the state and outcome that led here."""
     state, outcome = run.came_by
+    note = _note(run, outcome)
     if run.stopping is None and (not run.closed or (outcome == "stopped" and _fatal(run))):
         # The run came to an end of its own; there is nothing to raise and nowhere to go on.
-        detail = run.note or (_failure(run) if outcome == "failed" else "")
-        return new_stop(_BY_OUTCOME.get(outcome) or _own_reason(run, table, state), detail, state, outcome)
+        note = note or (_failure(run) if outcome == "failed" else "")
+        return new_stop(_BY_OUTCOME.get(outcome) or _own_reason(run, table, state), note, state, outcome)
     on = _goes_on_by(table, state, outcome)
     if run.stopping is not None and not run.closed:
-        return Stop(reason=run.stopping, detail=run.note, state=state, outcome=on)
-    stop = Stop(reason=run.closed[0].reason, detail=run.note, closed=run.closed, state=state, outcome=on)
+        return Stop(reason=run.stopping, detail=note, state=state, outcome=on)
+    stop = Stop(reason=run.closed[0].reason, detail=note, closed=run.closed, state=state, outcome=on)
     return with_all_closed(run, table, stop)
+
+
+def _note(run: Run, outcome: str) -> str:
+    """What there is to say of the end; of a verifier's no, only where the run ended by it and did not go on to gather more."""
+    judged = run.judgement
+    stale = judged is not None and run.note == judged.reason and outcome != "insufficient"
+    return run.note if isinstance(run.note, str) and not stale else ""
 
 
 def _failure(run: Run) -> str:
