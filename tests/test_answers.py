@@ -202,6 +202,11 @@ def test_what_failed_is_unknown_open_calls_included() -> None:
     assert answered(run).unknowns == ("look (c1): raised:OSError", "look (c3): cancelled")
 
 
+def test_a_call_that_names_no_tool_is_told_as_unknown() -> None:
+    run = a_run(StopReason.ANSWERED, calls=[attrs.evolve(a_call(ok=False, error="skipped:invalid_decision"), tool="")])
+    assert answered(run).unknowns == ("unknown (c1): skipped:invalid_decision",)
+
+
 @pytest.mark.parametrize("reason", list(StopReason))
 @pytest.mark.parametrize(
     "judgement", [None, Judgement(decision="done"), Judgement(decision="need_more", reason="too little"), Judgement(decision="need_more")]

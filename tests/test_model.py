@@ -10,6 +10,7 @@ import attrs
 import pytest
 
 from fsm_agent import Decision
+from fsm_agent.core.errors import BuildError
 from fsm_agent.core.messages import Purpose
 from fsm_agent.host.model import FailureKind, MalformedDecision, Model, ModelFailed, ModelRequest
 
@@ -35,6 +36,12 @@ def test_the_table_of_kinds_is_whole() -> None:
     assert [kind.value for kind in FailureKind] == [
         "rate_limited", "server_error", "timeout", "connection", "context_length", "invalid_request", "authentication", "unknown",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ["rate_limit", "", None, 429])
+def test_a_failure_of_no_known_kind_names_those_there_are(kind: Any) -> None:
+    with pytest.raises(BuildError, match=r"^ModelFailed\(kind=\) is .*; it may be rate_limited, server_error, timeout, .*unknown$"):
+        ModelFailed(kind)
 
 
 def test_a_failure_says_its_kind_its_words_and_when_it_may_be_asked_again() -> None:

@@ -197,7 +197,7 @@ def _assumptions(run: Run) -> tuple[str, ...]:
 
 def _unknowns(run: Run, stop: Stop) -> tuple[str, ...]:
     calls = [*run.calls, *run.open_calls] if run.open_calls else run.calls
-    failed = [f"{call.tool} ({call.id}): {call.error}" for call in calls if call.error]
+    failed = [f"{call.tool or 'unknown'} ({call.id}): {call.error}" for call in calls if call.error]
     if stop.reason not in OF_ITSELF:
         failed += [f"{call.tool} ({call.id}): {_nothing(call)}" for call in calls if call.ok and call.result_class is EMPTY]
     judgement = run.judgement

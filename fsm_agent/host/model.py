@@ -9,10 +9,11 @@ from typing import Any, Protocol, runtime_checkable
 import attrs
 
 from fsm_agent.core import prompts
+from fsm_agent.core.errors import BuildError
 from fsm_agent.core.making import Later, MadeWhenRead, maker
 from fsm_agent.core.messages import Message, Purpose, ToolOffer
 from fsm_agent.core.run import Run
-from fsm_agent.core.values import Decision, Usage
+from fsm_agent.core.values import Decision, Usage, told
 
 
 @attrs.frozen(kw_only=True)
@@ -129,14 +130,18 @@ class FailureKind(StrEnum):
 class ModelFailed(Exception):
     """A provider gave no answer: `kind` says why, `retry_after_s` when it may be asked again, where it said so.
 
-    `usage` is what the request cost all the same, where that is known.
+    `usage` is what the request cost all the same, where that is known. Raises BuildError for another kind.
     """
 
     def __init__(
         self, kind: FailureKind | str, message: str = "", retry_after_s: float | None = None, usage: Usage | None = None
     ) -> None:
         super().__init__(message)
-        self.kind, self.retry_after_s, self.usage = FailureKind(kind), retry_after_s, usage
+        try:
+            self.kind = FailureKind(kind)
+        except ValueError:
+            raise BuildError(f"ModelFailed(kind=) is {told(kind)}; it may be {', '.join(FailureKind)}") from None
+        self.retry_after_s, self.usage = retry_after_s, usage
 
 
 class MalformedDecision(Exception):
