@@ -323,7 +323,7 @@ def test_a_task_whose_reader_has_left_is_cancelled_and_waited_for(ending: str, m
 
 @pytest.mark.parametrize("most", [0, -1, 1.5, True, "9", None])
 def test_a_buffer_holds_at_least_one_event(most: Any) -> None:
-    with pytest.raises(BuildError, match="give a whole number from 1"):
+    with pytest.raises(BuildError, match="give a whole number from 1; it looks at every run of the agent"):
         Observer(most)
 
 

@@ -196,7 +196,7 @@ class Observer:
 
     def __init__(self, most: int = 1000, *, leave: Callable[[Observer], None] | None = None) -> None:
         if type(most) is not int or most < 1:
-            raise BuildError(f"observe(buffer={short(most, 40)}): give a whole number from 1")
+            raise BuildError(f"observe(buffer={short(most, 40)}): give a whole number from 1; it looks at every run of the agent")
         self._events: deque[StreamEvent] = deque()
         self._most, self._leave = most, leave
         self._missed = self.seen = 0
