@@ -49,7 +49,7 @@ from fsm_agent.host.guide import Guide
 from fsm_agent.host.hooks import Hooks
 from fsm_agent.host.memory import Memory, TtlMemory
 from fsm_agent.host.model import Model
-from fsm_agent.host.model_decider import ModelDecider, ModelVerifier, is_model
+from fsm_agent.host.model_decider import ModelDecider, ModelVerifier, callable_tools, is_model
 from fsm_agent.host.ports import Closer, Decider, Host, Performer, Verifier
 from fsm_agent.host.tool_forms import toolset
 from fsm_agent.host.tool_verifier import tool_verifier, verifier_of
@@ -145,7 +145,7 @@ class Agent(People, Streams):
         host = _host(box, clock, memory, ttl_s, negative_ttl_s, Sandbox(code_mode, box) if code_mode is not None else None)
         Streams.__init__(self)
         self.driver = Driver(
-            engine=self.engine, decide=decide, host=host, verify=_judge(verify, required), close=closer, guide=guide,
+            engine=self.engine, decide=decide, host=host, verify=_judge(verify, setup), close=closer, guide=guide,
             performers=effects or {},
         )  # fmt: skip
 
@@ -261,11 +261,11 @@ class Agent(People, Streams):
         return answer
 
 
-def _judge(verify: Any, required: Collection[str]) -> Verifier | None:
+def _judge(verify: Any, setup: Setup) -> Verifier | None:
     """Who is asked whether the evidence suffices, as a function."""
     if isinstance(verify, Tool):
         return tool_verifier(verify)
-    return ModelVerifier(verify, required) if is_model(verify) else cast("Verifier | None", verify)
+    return ModelVerifier(verify, setup.required, callable_tools(setup)) if is_model(verify) else cast("Verifier | None", verify)
 
 
 def _with_programs(box: Toolset, code_mode: CodeMode | None) -> Toolset:

@@ -521,6 +521,22 @@ def test_a_plan_without_any_tool_is_asked_for_all_the_same() -> None:
     assert model.asked[0].instructions.endswith("Nothing can be called yet.")
 
 
+@pytest.mark.parametrize(
+    ("allowed", "named"), [({"gather": ["read"]}, ["read"]), ({"verify": ["pay"], "gather": ["read", "pay"]}, ["read", "pay"])]
+)
+def test_a_verifying_model_is_told_the_tools_that_its_next_action_may_name_and_no_other(allowed: Any, named: list[str]) -> None:
+    verifier = Scripted(verify=[verdict('{"decision": "done", "reason": "", "next_action": null}')])
+    ran((Scripted, sync), DONE, verify=verifier, allowed=allowed)
+    told = verifier.asked[0].messages[0].text.partition("next_action may call:\n")[2]
+    assert [line.partition("(")[0] for line in told.splitlines()] == [f"def {name}" for name in named]
+
+
+def test_without_a_tool_no_next_action_is_spoken_of() -> None:
+    verifier = Scripted(verify=[verdict('{"decision": "done", "reason": "", "next_action": null}')])
+    ran((Scripted, sync), DONE, tools=[], verify=verifier)
+    assert "next_action may call" not in verifier.asked[0].messages[0].text
+
+
 def verdict(text: str) -> Decision:
     return Decision(text=text, usage=USAGE)
 
@@ -536,6 +552,7 @@ def test_a_verifying_model_says_what_is_missing_and_what_it_costs_is_counted(way
     assert [request.purpose for request in asked] == [Purpose.VERIFY] * 2
     assert all((request.schema, request.tools, request.instructions) == (VERDICT, (), "") for request in asked)
     assert "current_answer: done" in asked[0].messages[0].text
+    assert asked[0].messages[0].text.endswith("next_action may call:\ndef read(k: int): ...  # Read k.\ndef pay(): ...")
     assert [call.args for call in run_of(answer).calls] == [{"k": 7}]
     assert "k is missing" in str(model.asked[-1].messages)
     # Two answers and two verdicts.

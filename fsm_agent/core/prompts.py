@@ -71,8 +71,8 @@ def task_policy(
     return "\n".join(parts)
 
 
-def verifier_prompt(run: Run, required: Collection[str] = ()) -> str:
-    """What a verifying model is asked (seed 002): its inputs, the checklist, and the JSON that it has to answer with."""
+def verifier_prompt(run: Run, required: Collection[str] = (), tools: Sequence[Tool] = ()) -> str:
+    """What a verifying model is asked (seed 002): its inputs, the checklist, the JSON to answer with, and what a next action may call."""
     least = run.limits.min_evidence or 0
     given = verifier_inputs(run)
     last = [call for call in run.calls if call.admitted][-_LAST:]
@@ -94,7 +94,8 @@ def verifier_prompt(run: Run, required: Collection[str] = ()) -> str:
         *(f"- {call.tool} {_piece(call.args)} -> {_outcome(call)}" for call in last),
         f"left: {_left(run)}",
     ]
-    return "\n".join(lines)
+    may_call = stubs(tools)
+    return "\n".join([*lines, "next_action may call:", may_call] if may_call else lines)
 
 
 def verifier_inputs(run: Run) -> dict[str, Any]:

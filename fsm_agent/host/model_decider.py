@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Collection, Mapping
+from collections.abc import Awaitable, Collection, Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -79,18 +79,12 @@ class ModelDecider:
         """What a model is told in this state with these tools: instructions, and offers where the tools stay as they are."""
         text = self.told.deciding(self.instructions, limits, self.setup.policy, names, state)
         if state in self.plans:
-            text = f"{text}\n\n{prompts.planning_prompt(self._later())}".strip()
+            text = f"{text}\n\n{prompts.planning_prompt(callable_tools(self.setup))}".strip()
         made = (limits, text, self._offers(names) if type(self.setup.box) is Toolset else None)
         if len(self._known) >= _MOST_KNOWN:
             self._known.clear()
         self._known[id(limits), state, names] = made
         return made
-
-    def _later(self) -> list[Tool]:
-        """The tools that some state lets a decider call."""
-        states = [state for state in self.setup.table.states if state.work != "verify"]
-        some = [tool for name in self.setup.box.names() if (tool := self.setup.box.get(name)) is not None]
-        return [tool for tool in some if any(state.tools is None or tool.name in state.tools for state in states)]
 
     def _offers(self, names: tuple[str, ...]) -> tuple[ToolOffer, ...]:
         return tuple([offer for name in names if (offer := self._offer(name, names)) is not None])
@@ -108,6 +102,13 @@ class ModelDecider:
         others = [other for name in names if (other := self.setup.box.get(name)) is not None and other is not tool]
         about = f"{tool.description}\n{prompts.stubs(others)}"
         return ToolOffer(name=tool.name, description=about, schema=tool.argument_schema())
+
+
+def callable_tools(setup: Setup) -> list[Tool]:
+    """The tools that some state lets a decider call."""
+    states = [state for state in setup.table.states if state.work != "verify"]
+    some = [tool for name in setup.box.names() if (tool := setup.box.get(name)) is not None]
+    return [tool for tool in some if any(state.tools is None or tool.name in state.tools for state in states)]
 
 
 def with_question(reply: Any) -> Any:
@@ -133,8 +134,8 @@ class ModelVerifier:
 
     is_model = True
 
-    def __init__(self, model: Model, required: Collection[str] = ()) -> None:
-        self.model, self.required = model, required
+    def __init__(self, model: Model, required: Collection[str] = (), tools: Sequence[Tool] = ()) -> None:
+        self.model, self.required, self.tools = model, required, tools
         self.needs_loop = is_async(model.reply)
         self.in_loop = self.needs_loop or bool(getattr(model, "in_loop", False))
 
@@ -146,7 +147,7 @@ class ModelVerifier:
                 run_id=run.id,
                 state=run.state,
                 purpose=Purpose.VERIFY,
-                messages=[Message(role=Role.USER, text=prompts.verifier_prompt(run, self.required))],
+                messages=[Message(role=Role.USER, text=prompts.verifier_prompt(run, self.required, self.tools))],
                 schema=VERDICT,
                 left=prompts.left_of(run),
                 seconds_left=_seconds_left(run, run.limits.work_until_s),
