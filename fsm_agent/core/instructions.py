@@ -62,7 +62,8 @@ class Prompts:
 
     `task` is the task policy of seed 001, `stop_contract` the rules of seed 000 (with it a text whose last line begins with
     ``Question:`` asks the user, and needs no evidence), `agent_policy` the policy of seed 001. The last two are made anew from
-    the limits, the policy and the tools in force whenever these change. Raises BuildError for anything else.
+    the limits, the policy and the tools in force whenever these change. Where a plan is wanted (seed 002) that is told behind them,
+    whatever is chosen here. Raises BuildError for anything else.
     """
 
     task: TaskPolicy | None = attrs.field(default=None, validator=_task)
