@@ -20,8 +20,10 @@ from fsm_agent.core.values import EffectClass, ResultClass, Verdict
 class Retry:
     """How often one call may be tried when its result is RETRYABLE or RATE_LIMITED, and how long to wait between.
 
-    `attempts` counts the first try. `backoff_s` is the first wait, doubled each time with jitter from the run's seed, or the
-    waits themselves in order (then without jitter). `most_s` caps one wait.
+    Which results are is for the tool's `classify` to say; where that says nothing, a pure or idempotent tool's timeout and
+    Python's own connection errors are RETRYABLE, and no other failure is. `attempts` counts the first try. `backoff_s` is the
+    first wait, doubled each time with jitter from the run's seed, or the waits themselves in order (then without jitter).
+    `most_s` caps one wait.
     """
 
     attempts: int = 1
