@@ -127,6 +127,13 @@ def test_figures_by_tool_are_named_by_tool(figure: Any, line: str | None) -> Non
     assert lines == ([line] if line else [])
 
 
+def test_steps_are_told_where_they_are_what_bounds_the_turns() -> None:
+    line = "  - Steps, each turn being one: 12"
+    assert line in agent_policy(Limits.autogpt(), Policy()).splitlines()
+    assert "Steps" not in agent_policy(Limits.autogpt(max_turns=10), Policy())
+    assert "Steps" not in agent_policy(Limits.autogpt(max_steps=None), Policy())
+
+
 def test_the_policy_names_the_tools_of_the_state() -> None:
     told = agent_policy(Limits(), Policy(), ["look", "poll"], "gather")
     assert told.endswith("- Tools you may call now in the state 'gather': look, poll")

@@ -210,6 +210,8 @@ def _hard_limits(limits: Limits) -> list[str]:
         lines.append(f"Tool calls in all: {limits.max_tool_calls}")
     if limits.max_turns is not None:
         lines.append(f"Turns: {limits.max_turns}")
+    elif limits.max_steps is not None:
+        lines.append(f"Steps, each turn being one: {limits.max_steps}")
     if limits.max_calls_per_turn is not None:
         lines.append(f"Tool calls in one turn: {limits.max_calls_per_turn}")
     if isinstance(limits.max_same_tool_calls, int):
