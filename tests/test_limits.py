@@ -236,7 +236,6 @@ PRESETS: dict[str, dict[str, Any]] = {
         "max_same_call": 2,
         "max_same_observation": 3,
         "max_attempts": 2,
-        "max_verify_rounds": 2,
         "max_same_tool_calls": None,
         "max_turns": None,
     },
@@ -434,13 +433,13 @@ def test_a_preset_lets_one_tool_have_all_calls_and_stops_at_the_next(preset: str
     assert (answer.stop_reason, answer.usage["body_runs"]) == ("max_tool_calls", most)
 
 
-def test_the_loop_guard_gathers_twice_however_often_the_verifier_says_no() -> None:
+def test_the_loop_guard_gathers_twice_more_however_often_the_verifier_says_no() -> None:
     def decide(ask: Decide) -> ToolCall | str:
         return ToolCall("look", {"n": ask.run.turns}) if len(ask.run.calls) <= ask.run.gather_rounds else "so it is"
 
     tools = {"look": {"fn": lambda n: f"seen {n}", "args": {"n": {"type": "int"}}, "effect": "pure"}}
     answer = Agent(tools, decide, verify=lambda judge: False, limits=Limits.loop_guard()).run("x")
-    assert (answer.stop_reason, answer.usage["body_runs"], answer.path.count("gather")) == ("unverified", 2, 2)
+    assert (answer.stop_reason, answer.usage["body_runs"], answer.path.count("gather")) == ("unverified", 3, 3)
 
 
 def test_the_machine_of_seed_002_may_take_all_of_its_twelve_steps() -> None:

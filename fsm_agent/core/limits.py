@@ -124,8 +124,8 @@ class Limits:
 
     @classmethod
     def loop_guard(cls, **named: Any) -> Limits:
-        """The figures of seed 000: 12 calls, of one tool too, 2 of one call, the third equal observation, gathering twice in all."""
-        figures = {"max_tool_calls": 12, "max_same_call": 2, "max_same_observation": 3, "max_attempts": 2, "max_verify_rounds": 2}
+        """The figures of seed 000: 12 calls, of one tool too, 2 of one call, the third equal observation, 2 rounds of gathering."""
+        figures = {"max_tool_calls": 12, "max_same_call": 2, "max_same_observation": 3, "max_attempts": 2}
         # What the seed does not count must not end a run before what it does.
         return cls(**{**figures, "max_same_tool_calls": None, "max_turns": None, **named})
 

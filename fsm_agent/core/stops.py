@@ -107,7 +107,7 @@ def _consumes(run: Run, call: Call, limit: str) -> bool:
 def explain(run: Run, table: Table) -> Stop:
     """Say why the run ends where it is; `run.came_by` is the state and outcome that led here."""
     state, outcome = run.came_by
-    note = _note(run, outcome)
+    note = run.note if run.judgement is None and type(run.note) is str else _note(run, outcome)
     if run.stopping is None and (not run.closed or (outcome == "stopped" and _fatal(run))):
         # The run came to an end of its own; there is nothing to raise and nowhere to go on.
         note = note or (_failure(run) if outcome == "failed" else "")
