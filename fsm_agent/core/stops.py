@@ -107,10 +107,11 @@ def _consumes(run: Run, call: Call, limit: str) -> bool:
 def explain(run: Run, table: Table) -> Stop:
     """Say why the run ends where it is; `run.came_by` is the state and outcome that led here."""
     state, outcome = run.came_by
-    note = run.note if run.judgement is None and type(run.note) is str else _note(run, outcome)
+    note = run.note if run.judgement is None else _note(run, outcome)
     if run.stopping is None and (not run.closed or (outcome == "stopped" and _fatal(run))):
         # The run came to an end of its own; there is nothing to raise and nowhere to go on.
-        note = note or (_failure(run) if outcome == "failed" else "")
+        if outcome == "failed" and not note:
+            note = _failure(run)
         return new_stop(_BY_OUTCOME.get(outcome) or _own_reason(run, table, state), note, state, outcome)
     on = _goes_on_by(table, state, outcome)
     if run.stopping is not None and not run.closed:
