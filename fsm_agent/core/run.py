@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from copy import deepcopy
-from itertools import groupby
+from itertools import compress, groupby
 from typing import Any
 
 import attrs
@@ -277,7 +277,8 @@ class Run(Later):
     @property
     def path(self) -> list[str]:
         """The states that were entered, in order; one that was entered again and again stands once."""
-        entered = [subject for kind, _, subject, _ in self.trace if kind == "state_entered"]
+        flat = self.flat_trace[:]
+        entered = compress(flat[2::ROW], map("state_entered".__eq__, flat[::ROW]))
         return [state for state, _ in groupby(entered)]
 
     @property
