@@ -129,8 +129,10 @@ def _note(run: Run, outcome: str) -> str:
 
 def _failure(run: Run) -> str:
     """The last failure, by which a run ends that neither repairs it nor asks its decider again."""
-    call = next((call for call in reversed(run.calls) if call.error), None)
-    return f"{call.tool} failed: {fault_text(call)}" if call is not None else ""
+    for call in reversed(run.calls):
+        if call.error:
+            return f"{call.tool} failed: {fault_text(call)}"
+    return ""
 
 
 def _fatal(run: Run) -> bool:
