@@ -1038,3 +1038,35 @@ def test_a_run_that_was_stopped_says_so_in_its_errors() -> None:
     desk.engine().tell(run, Stopped("strategy"))
 
     assert desk.answer(run)["errors"] == ["stopped"]
+
+
+@pytest.mark.parametrize("way", ["handle", "ahandle", "run"])
+def test_what_a_desk_remembers_is_nobody_elses(way: str) -> None:
+    found = {"rows": [{"bins": [1, 2]}, [3]], "notes": ["n"]}
+    ran: list[Any] = []
+    tool = {"fn": lambda q: ran.append(q) or found, "args": {"q": {"type": "str", "required": True}}}
+    desk = ToolDesk(tools={"look": tool}, default_tool="look")
+
+    def spoil() -> Any:
+        order = {"q": "x"}
+        if way == "run":
+            run = desk.run(order)
+            value = copy.deepcopy(run.calls[-1].value)
+            run.calls[-1].value["rows"][0]["bins"].append("run")
+            run.journal[-1][1].value["notes"].append("journal")
+            rows = desk.answer(run)["rows"]
+            assert value == {"rows": [{"bins": [1, 2]}, [3]], "notes": ["n"]}
+        else:
+            rows = desk.handle(order)["rows"] if way == "handle" else asyncio.run(desk.ahandle(order))["rows"]
+            assert rows == [{"bins": [1, 2]}, [3]]
+        rows[0]["bins"].append("answer")
+        rows[1].append("answer")
+        return rows
+
+    first = spoil()
+    found["rows"][0]["bins"].append("tool")  # type: ignore[index]
+    assert list(desk.cache.values()) == [{"rows": [{"bins": [1, 2]}, [3]], "notes": ["n"]}]
+    assert spoil() is not first
+    assert spoil() is not first
+    assert list(desk.cache.values()) == [{"rows": [{"bins": [1, 2]}, [3]], "notes": ["n"]}]
+    assert ran == ["x"]

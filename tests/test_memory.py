@@ -611,3 +611,15 @@ def test_what_is_put_while_a_scope_is_forgotten_is_put_after_it() -> None:
     memory.forget(scope)
     scope.interruption.join()
     assert [key for key in "abc" if memory.get(key, "s", 0.0)] == ["c"]
+
+
+def test_a_dict_that_lends_keeps_and_gives_the_very_value_of_those_that_may_be_reused() -> None:
+    kept: dict[str, Any] = {}
+    memory, value = DictMemory(kept, lends=True), {"rows": [1]}
+    memory.put("k", "s", ok(value))
+    assert kept["k"] is value
+    assert value_of(memory) is value
+    memory.put("k", "s", failed(60.0))
+    assert value_of(memory) is value, "a failure leaves what was there"
+    memory.put("k", "s", ok(value, ttl_s=0.0))
+    assert kept == {}
