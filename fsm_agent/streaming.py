@@ -60,8 +60,9 @@ class Streams:
     def _begun(self, request: Any, words: Mapping[str, Any], in_loop: bool = False) -> Run:
         if isinstance(request, Run):
             stop = request.stop
-            # One that ended of itself has nothing more to tell.
-            if words or (request.done and stop is not None and (stop.closed or stop.reason in GOES_ON)):
+            # How one came to its end is told first, where nobody has heard it yet; and one that ended of itself tells nothing more.
+            heard = request.done and request.heard >= request.row_count
+            if words or (heard and stop is not None and (stop.closed or stop.reason in GOES_ON)):
                 self._take_up(request, words, in_loop)
             return request
         return self._started(request, words)

@@ -252,6 +252,16 @@ def test_a_stream_that_was_left_goes_on_as_a_stream(stream: Stream) -> None:
     assert (desk.agent.answer(run).text, desk.ran) == ("done", [("read", 1), ("read", 2), ("pay", 3)])
 
 
+@both
+def test_a_stream_tells_how_a_run_came_to_its_end_before_it_was_driven(stream: Stream) -> None:
+    desk = Desk("done", limits=Limits(deadline_s=0.0))
+    run = desk.run
+    assert run.done
+    assert kinds(stream(desk.agent, run))[-1] == "answer"
+    with pytest.raises(CannotResume, match="goes on with deadline_s="):
+        stream(desk.agent, run)
+
+
 def test_a_stream_raises_the_limits_of_a_run_that_stands() -> None:
     desk = Desk(calls(("a", "ask", {})), TWICE, "done", limits=LIMITED)
     run = desk.run
