@@ -97,6 +97,15 @@ def test_the_rows_from_a_number_on_are_the_rest_of_the_trace() -> None:
         assert run.rows(since) == run.trace[since:]
 
 
+def test_the_trace_is_read_backwards_one_row_at_a_time() -> None:
+    run = copying([], copy.copy).run("x").run
+    assert list(run.backwards()) == run.trace[::-1]
+    rows = run.backwards()
+    assert next(rows)[0] == "answer"
+    run.flat_trace.extend(("resumed", 0.0, run.id, "gather"))
+    assert next(rows)[0] == "state_entered", "what comes after the reading began is no part of it"
+
+
 def test_a_run_can_be_read_from_another_thread_while_it_is_driven() -> None:
     run, over = Run(id="r", request="x", state="s", limits=Limits()), threading.Event()
 

@@ -131,7 +131,7 @@ class Engine:
         it is not stopped, ended of itself, or a guard stays closed.
         """
         stop = run.stop
-        if stop is None and run.journal:
+        if stop is None and run.flat_journal:
             self._raise_limits(run, self._raised(run, raises))
             return
         if stop is None or run.closing:

@@ -8,7 +8,7 @@ from fsm_agent.core.errors import PASSES
 from fsm_agent.core.exact import exact_args, word
 from fsm_agent.core.gate import Toolbox
 from fsm_agent.core.keys import call_key
-from fsm_agent.core.run import Call, Run
+from fsm_agent.core.run import ROW, Call, Run
 from fsm_agent.core.sealing import keep_former, seal_tries
 from fsm_agent.core.short_text import opaque_text, said_by
 from fsm_agent.core.storable import own_args
@@ -100,8 +100,8 @@ def repair_interrupted(call: Call) -> bool:
 
 def _was_interrupted(run: Run, call: Call, name: str) -> bool:
     """Whether the run that is replayed was interrupted here; what is asked again now would not be."""
-    told = run.replaying.rows(run.row_count)
-    return bool(told) and told[0] == _interruption(run, call, name)
+    at = len(run.flat_trace)
+    return tuple(run.replaying.flat_trace[at : at + ROW]) == _interruption(run, call, name)
 
 
 def _interruption(run: Run, call: Call, name: str) -> tuple[str, float, str, str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from copy import deepcopy
 from itertools import compress, groupby
 from typing import Any
@@ -289,6 +289,13 @@ class Run(Later):
     def rows(self, since: int = 0) -> list[TraceRow]:
         """The trace from the row of that number on; also while a driver in another thread adds to it."""
         return flat_rows(self.flat_trace[since * ROW :])
+
+    def backwards(self) -> Iterator[TraceRow]:
+        """The rows of the trace from the last one on; none is made before it is asked for, however long the run."""
+        flat = self.flat_trace
+        for at in range(len(flat) - ROW, -1, -ROW):
+            kind, spent, subject, detail = flat[at : at + ROW]
+            yield kind, spent, subject, detail
 
     @property
     def row_count(self) -> int:

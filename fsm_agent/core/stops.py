@@ -157,7 +157,7 @@ def unclear_calls(run: Run) -> list[Call]:
     if not run.tool_errors or "unknown_outcome" not in run.errors:
         return []
     unclear: dict[str, bool] = {}
-    for kind, _, subject, detail in reversed(run.trace):
+    for kind, _, subject, detail in run.backwards():
         if kind == "resumed" and detail is not None:
             # Of a stop this line names the state; people who settled a pause leave one that names none.
             break

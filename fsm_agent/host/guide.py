@@ -117,7 +117,7 @@ def unseen_calls(run: Run) -> int:
     """
     if run.open_calls:
         return len(run.calls)
-    for kind, *_ in reversed(run.trace):
+    for kind, *_ in run.backwards():
         if kind == "paused":
             return next((n for n, call in enumerate(run.calls) if call.turn == run.calls[-1].turn), -1)
         if kind not in _WHILE_PAUSED:

@@ -239,7 +239,7 @@ def release(host: Host, performances: Iterable[Performance]) -> None:
 
 def _is_mended(run: Run, call: Call) -> bool:
     """Whether a call was repaired since its body ended; one that is tried again as it was, is not."""
-    rows = (kind for kind, _, subject, _ in reversed(run.trace) if subject == call.id)
+    rows = (kind for kind, _, subject, _ in run.backwards() if subject == call.id)
     return next((kind for kind in rows if kind in _ENDS_A_TRY), "") == "call_repaired"
 
 
