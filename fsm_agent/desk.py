@@ -203,10 +203,9 @@ class ToolDesk:
 
     def limits(self) -> Limits:
         """The limits of one order, with the attempts in force now; raises LimitsError when they are no whole number."""
-        most = self.max_attempts
-        known = self._limits.get(most) if most is None or type(most) is int else None
+        most = self._most_tries()
+        known = self._limits.get(most)
         if known is None:
-            most = self._most_tries()
             tries = None if most is None else max(1, most)
             # A try is at most two steps, and the end one.
             known = self._limits[most] = Limits.lab(max_attempts=tries, max_steps=max(64, 2 * (tries or 0) + 2))
