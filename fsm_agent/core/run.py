@@ -210,7 +210,6 @@ class Run(Later):
     spent_s: float = 0.0
     waited_s: float = 0.0
     not_before_s: float = 0.0
-
     calls: list[Call] = attrs.field(factory=list)
     open_calls: list[Call] = attrs.field(factory=list)
     tool_counts: dict[str, int] = attrs.field(factory=dict)
@@ -221,7 +220,6 @@ class Run(Later):
     facts: dict[str, bool] = attrs.field(factory=dict)
     fields: dict[str, Any] = attrs.field(factory=dict)
     first_fields: dict[str, Any] = attrs.field(factory=dict)
-
     claimed: dict[str, list[float]] | None = None
     unsealed: dict[str, list[str]] | None = None
     faults: dict[str, list[str]] | None = None
@@ -253,7 +251,6 @@ class Run(Later):
     interrupt: Any = attrs.field(default=None, eq=False, repr=False)
     history: Any = attrs.field(default=None, eq=False, repr=False)
     heard: int = attrs.field(default=0, eq=False, repr=False)
-
     flat_trace: list[Any] = attrs.field(factory=list)
     flat_journal: list[Any] = attrs.field(factory=list)
 
@@ -294,8 +291,7 @@ class Run(Later):
         """The rows of the trace from the last one on; none is made before it is asked for, however long the run."""
         flat = self.flat_trace
         for at in range(len(flat) - ROW, -1, -ROW):
-            kind, spent, subject, detail = flat[at : at + ROW]
-            yield kind, spent, subject, detail
+            yield from flat_rows(flat[at : at + ROW])
 
     @property
     def row_count(self) -> int:
