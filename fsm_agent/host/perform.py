@@ -34,7 +34,6 @@ _MOST_SAID = 2000
 _LONGEST_S = 1e8
 # A secret is looked for in more than is told, or one that stands at the cut would be told in part.
 _MOST_READ = 200_000
-_ENDS_A_TRY = frozenset({"call_finished", "call_retried", "call_repaired"})
 _SCALARS = frozenset({str, int, float, bool, type(None), bytes})
 
 
@@ -43,7 +42,8 @@ class Performance:
     """One call on its way: the tool as it was when the call began, its memory key, its breaker ticket.
 
     Where the body has to run, `args` are the arguments it gets, `seconds` the time it has (None: no limit) and `turn`
-    the lock that an exclusive body holds while it runs. `event` is set once the call has its answer.
+    the lock that an exclusive body holds while it runs. `repaired` are the repairs that the call had when it began; `event` is
+    set once it has its answer.
     """
 
     call: Call
@@ -54,6 +54,7 @@ class Performance:
     key: str = ""
     scope: str = ""
     ticket: Any = None
+    repaired: tuple[str, ...] = ()
     event: CallEvent | None = None
 
 
@@ -70,7 +71,7 @@ def before(
 
     The performance has its event already where memory or the breaker answers for the body, or its arguments cannot be made.
     """
-    performance = Performance(call, tool, seconds=seconds)
+    performance = Performance(call, tool, seconds=seconds, repaired=call.repaired)
     memory = host.memory
     if memory is not None and (key := _memory_key(host, run, tool, call)):
         performance.key = key
@@ -202,7 +203,7 @@ def after(host: Host, run: Run, performance: Performance) -> None:
     if kind is not Returned and kind is not Raised:
         return
     # What a repair has changed since says nothing of this body any more.
-    word = _word_of(performance.event) if not call.ok and call.repaired and _is_mended(run, call) else None
+    word = _word_of(performance.event) if not call.ok and call.repaired != performance.repaired else None
     if performance.ticket is not None and host.breakers is not None:
         error = call.error if word is None else word
         report(host, performance, performance.event, error != "result:empty" and (bool(error) or call.ok is None))
@@ -227,7 +228,7 @@ def delivery(host: Host, run: Run, call: Call, tool: Tool, event: Returned | Rai
         came = Outcome(value=event.value) if isinstance(event, Returned) else Outcome(error=event.error, message=event.message)
         event.verdict = _classified(tool, came)
     key = "" if host.memory is None else _memory_key(host, run, tool, call)
-    return Performance(call, tool, key=key, scope=run.scope or run.id, event=event)
+    return Performance(call, tool, key=key, scope=run.scope or run.id, event=event, repaired=call.repaired)
 
 
 def release(host: Host, performances: Iterable[Performance]) -> None:
@@ -235,12 +236,6 @@ def release(host: Host, performances: Iterable[Performance]) -> None:
     for performance in performances:
         if performance.ticket is not None and host.breakers is not None:
             host.breakers.release(performance.tool.name, performance.ticket, _now(host))
-
-
-def _is_mended(run: Run, call: Call) -> bool:
-    """Whether a call was repaired since its body ended; one that is tried again as it was, is not."""
-    rows = (kind for kind, _, subject, _ in run.backwards() if subject == call.id)
-    return next((kind for kind in rows if kind in _ENDS_A_TRY), "") == "call_repaired"
 
 
 def _word_of(event: CallEvent | None) -> str:
