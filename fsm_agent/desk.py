@@ -203,7 +203,9 @@ class ToolDesk:
 
     def limits(self) -> Limits:
         """The limits of one order, with the attempts in force now; raises LimitsError when they are no whole number."""
-        most = self._most_tries()
+        most = self.max_attempts
+        if type(most) is not int:
+            most = self._most_tries()
         known = self._limits.get(most)
         if known is None:
             tries = None if most is None else max(1, most)
