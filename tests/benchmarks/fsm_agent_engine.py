@@ -1,7 +1,6 @@
 """The peer benchmark's engine file: the lab through the whole engine, over the benchmark's own tools and data.
 
-Copied into the benchmark's `engines` folder by `tests/benchmarks/run.py`. What the adapter answers is mapped to the
-benchmark's form inside the timed part.
+It belongs into the benchmark's `engines` folder. What the adapter answers is mapped to the benchmark's form inside the timed part.
 """
 
 from __future__ import annotations
