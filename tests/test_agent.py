@@ -587,7 +587,7 @@ def test_the_same_in_a_running_loop_and_after_a_saving() -> None:
         ({}, CannotResume, "stays closed by max_turns; it goes on with max_turns=4"),
         ({"max_turns": 3}, CannotResume, "stays closed by max_turns"),
         ({"max_turns": 2}, CannotResume, "would fall from 3 to 2"),
-        ({"turns": 9}, CannotResume, "Limits has no field 'turns'"),
+        ({"turns": 9}, CannotResume, r"Limits has no field 'turns'; did you mean 'max_turns'\? it has max_steps, "),
         ({"max_turns": "9"}, CannotResume, "Limits.max_turns is '9'"),
     ],
 )

@@ -249,7 +249,7 @@ WRONG: dict[str, tuple[Any, dict[str, Any], str]] = {
     "unknown field": (
         lambda n: n,
         {"timeout": 5},
-        r"tool 't': there is no field 'timeout'; a tool has approval, breaker, build, ",
+        r"tool 't': there is no field 'timeout'; did you mean 'timeout_s'\? a tool has approval, breaker, build, ",
     ),
     "no name": (lambda n: n, {"name": ""}, "a tool's name must be a non-empty text; give it one"),
     "a number for a name": (lambda n: n, {"name": 5}, "tool 5: a tool's name must be a non-empty text"),

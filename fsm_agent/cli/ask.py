@@ -12,6 +12,7 @@ from fsm_agent.cli.exits import OK, SOME_FAILED
 from fsm_agent.cli.named import attribute_named
 from fsm_agent.cli.providers import NAMES, model_named
 from fsm_agent.core.errors import BuildError
+from fsm_agent.core.known_names import mend
 from fsm_agent.core.limits import Limits
 from fsm_agent.core.short_text import printable
 
@@ -101,7 +102,7 @@ def limits_named(base: Limits, named: tuple[str, ...]) -> Limits:
     for entry in named:
         name, equals, figure = entry.partition("=")
         if name not in fields or not equals:
-            raise BuildError(f"--limit {entry!r:.60}: write NAME=FIGURE with one of {', '.join(fields)}")
+            raise BuildError(f"--limit {entry!r:.60}: write NAME=FIGURE; {mend(name, fields, 'the limits are')}")
         try:
             changed[name] = None if figure == "none" else float(figure) if "." in figure else int(figure)
         except ValueError:

@@ -9,6 +9,7 @@ from typing import Any
 import attrs
 
 from fsm_agent.core.errors import LimitsError
+from fsm_agent.core.known_names import mend
 
 # The largest float: a larger whole number cannot be compared with the seconds of a clock.
 _LARGEST = sys.float_info.max
@@ -162,11 +163,11 @@ class Limits:
         """
         if not isinstance(changes, Mapping):
             raise LimitsError(f"a raise is a mapping of limit to figure, not {_said(changes)}")
-        known = {field.name for field in attrs.fields(Limits)}
+        known = attrs.fields_dict(Limits)
         merged: dict[str, Any] = {}
         for name, value in changes.items():
             if name not in known:
-                raise LimitsError(f"Limits has no field {_said(name)}; it has {', '.join(sorted(known))}")
+                raise LimitsError(f"Limits has no field {_said(name)}; {mend(name, known, 'it has')}")
             merged[name] = self._merged(value) if name == "max_same_tool_calls" else value
         new = attrs.evolve(self, **merged)
         for name in merged:

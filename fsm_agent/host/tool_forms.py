@@ -11,6 +11,7 @@ import attrs
 
 from fsm_agent.core.contracts import ArgumentsContract, ResultContract, TableArguments, TableResult
 from fsm_agent.core.errors import ContractError, FsmAgentError
+from fsm_agent.core.known_names import mend
 from fsm_agent.core.manners import wrong_manner
 from fsm_agent.core.plain import short
 from fsm_agent.core.spec_check import check_returns
@@ -78,8 +79,7 @@ def make_tool(fn: Callable[..., Any], **declared: Any) -> Tool:
         raise ContractError(f"tool {name!r}: its function is {manner}, of which nothing runs; return a list of what it yields")
     unknown = sorted(set(declared) - DECLARED - {"args", "returns"}, key=str)
     if unknown:
-        fields = ", ".join(sorted(DECLARED))
-        raise ContractError(f"tool {name!r}: there is no field {unknown[0]!r}; a tool has {fields}")
+        raise ContractError(f"tool {name!r}: there is no field {unknown[0]!r}; {mend(unknown[0], sorted(DECLARED), 'a tool has')}")
     args, returns = declared.pop("args", None), declared.pop("returns", None)
     empty_ok = bool(declared.get("empty_ok", False))
     contract: ArgumentsContract | None
@@ -157,7 +157,7 @@ def tool(fn: Callable[..., Any], /) -> Tool: ...
 @overload
 def tool(**declared: Any) -> Callable[[Callable[..., Any]], Tool]: ...
 def tool(fn: Callable[..., Any] | None = None, /, **declared: Any) -> Tool | Callable[[Callable[..., Any]], Tool]:
-    """Declare a function as a tool: ``@tool`` or ``@tool(effect="pure", timeout_s=5)``; see `make_tool`."""
+    """Declare a function as a tool: ``@tool`` or ``@tool(effect="pure", timeout_s=5)``; the words are the fields of `Tool`."""
     if fn is not None:
         return make_tool(fn, **declared)
     return lambda body: make_tool(body, **declared)
