@@ -160,6 +160,34 @@ def test_on_a_terminal_a_person_is_asked(ask: Ask, monkeypatch: pytest.MonkeyPat
     assert (code, "bought tea" in out, "denied:no" in out) == (0, ran, not ran)
 
 
+@pytest.mark.parametrize("terminal", [True, False], ids=["the person leaves", "no terminal"])
+def test_where_nobody_approves_the_answer_waits_and_what_would_approve_is_said(
+    ask: Ask, monkeypatch: pytest.MonkeyPatch, terminal: bool
+) -> None:
+    stdin = io.StringIO("")
+    stdin.isatty = lambda: terminal  # type: ignore[method-assign]
+    monkeypatch.setattr(sys, "stdin", stdin)
+
+    code, out, err = ask("ask", "please", "--model", "shop:Buyer", "--tools", "shop:FOR_BUYING", "--instructions", "tea")
+
+    assert (code, out) == (1, "Paused: waits for buy (b1, approval).\n")
+    assert err.splitlines()[-2:] == ["fsm-agent: nobody is there to approve buy; --yes approves every call", "[paused: paused]"]
+
+
+def test_ctrl_c_at_the_question_stops_the_command(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: Any) -> str:
+        raise KeyboardInterrupt
+
+    stdin = io.StringIO("")
+    stdin.isatty = lambda: True  # type: ignore[method-assign]
+    stdin.readline = interrupted  # type: ignore[method-assign,assignment]
+    monkeypatch.setattr(sys, "stdin", stdin)
+
+    code, _, err = ask("ask", "please", "--model", "shop:Buyer", "--tools", "shop:FOR_BUYING", "--instructions", "tea")
+
+    assert (code, err.splitlines()[-1].rpartition("fsm-agent: ")[2]) == (130, "stopped by Ctrl-C")
+
+
 def test_a_machine_of_ones_own_may_be_named(ask: Ask) -> None:
     code, _, err = ask("ask", "x", "--model", "shop:Buyer", "--tools", "shop:TOOLS", "--instructions", "tea", "--machine", "shop:SHOP")
 

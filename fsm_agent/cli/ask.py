@@ -14,7 +14,7 @@ from fsm_agent.cli.providers import NAMES, model_named
 from fsm_agent.core.errors import BuildError
 from fsm_agent.core.known_names import mend
 from fsm_agent.core.limits import Limits
-from fsm_agent.core.short_text import printable
+from fsm_agent.core.short_text import one_line, printable
 
 if TYPE_CHECKING:
     from fsm_agent.agent import Agent
@@ -126,12 +126,30 @@ def _drive(agent: Agent, run: Run, *, quiet: bool, yes: bool) -> Answer:
         if not answer.pending:
             return answer
         for one in answer.pending:
-            if one.kind != "approval" or not (yes or sys.stdin.isatty()):
+            if one.kind != "approval":
                 return answer
-            if yes or click.confirm(f"Let {one.tool} run with {one.args}?", err=True):
+            said = yes or _person_says(f"Let {one.tool} run with {one.args}?")
+            if said is None:
+                print(f"fsm-agent: nobody is there to approve {one_line(one.tool)}; --yes approves every call", file=sys.stderr)
+                return answer
+            if said:
                 agent.approve(run, one.call_id)
             else:
                 agent.deny(run, one.call_id, "no")
+
+
+def _person_says(question: str) -> bool | None:
+    """What a person at the terminal says; None where there is none, or none any more."""
+    if not sys.stdin.isatty():
+        return None
+    try:
+        return click.confirm(question, err=True)
+    except click.Abort as error:
+        # The end of the input is told like Ctrl-C, but nobody wanted the run ended and what it found lost.
+        if not isinstance(error.__context__, EOFError):
+            raise
+        print(file=sys.stderr)
+        return None
 
 
 def _print(answer: Answer, *, as_json: bool) -> None:
