@@ -257,6 +257,8 @@ class Agent(People, Streams):
         if answer is None and run.paused:
             answer = paused_answer(run, run)
         if answer is None:
+            if self.engine.ask(run) is None:
+                raise RunError(f"the work of state {run.state!r} asks run {run.id!r} for nothing; let its `ask` return an effect")
             raise RunError(f"run {run.id!r} stands still in state {run.state!r} without an answer; drive it on")
         return answer
 

@@ -427,6 +427,20 @@ def test_work_that_is_broken_passes_through_and_leaves_the_run_resumable(drive: 
     assert shop().resume(run).text == "bought 3 at 1500"
 
 
+@both
+def test_work_that_asks_for_nothing_is_named(drive: Any) -> None:
+    class Forgetful(Quote):
+        def ask(self, setup: Any, run: Run) -> Any:
+            super().ask(setup, run)
+
+    forgetful = shop(work={"quote": Forgetful()})
+    run = started(forgetful)
+    with pytest.raises(RunError, match="the work of state 'quote' asks run '.*' for nothing; let its `ask` return an effect"):
+        drive(forgetful, run)
+
+    assert shop().drive(run).text == "bought 3 at 1500"
+
+
 def test_work_may_refuse_an_event_and_the_run_stays_as_it_was() -> None:
     one = shop()
     run = started(one)
