@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from enum import Enum
 from typing import Any, Literal
 
@@ -159,6 +160,22 @@ def test_definitions_are_kept() -> None:
 def test_what_is_no_form_is_refused_at_build(form: Any) -> None:
     with pytest.raises(BuildError, match="answer="):
         typed_answer(form)
+
+
+@pytest.mark.parametrize(
+    ("form", "place"),
+    [
+        ({"type": "object", "properties": {"n": {"type": "whole"}}}, "at #/properties/n/type: "),
+        ({"type": "array", "items": {"$ref": "#/$defs/a"}, "$defs": {"a": {"type": "whole"}}}, "at #/$defs/a/type: "),
+        (5, "function 'answer', parameter 'answer': the annotation '5'"),
+    ],
+)
+def test_what_is_wrong_in_a_form_is_told_where_the_user_wrote_it(form: Any, place: str) -> None:
+    with pytest.raises(BuildError) as refused:
+        typed_answer(form)
+
+    assert place in str(refused.value)
+    assert not re.search("properties/answer|<locals>", str(refused.value))
 
 
 # ---- a run

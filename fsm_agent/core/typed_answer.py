@@ -75,10 +75,11 @@ def typed_answer(form: Any) -> TypedAnswer:
 
         parameter = inspect.Parameter(_NAME, inspect.Parameter.KEYWORD_ONLY, annotation=form)
         shape.__signature__ = inspect.Signature([parameter])  # type: ignore[attr-defined]
-        shape.__annotations__ = {_NAME: form}
+        shape.__annotations__, shape.__qualname__ = {_NAME: form}, _NAME
         return TypedAnswer(arguments_of(shape), argument_builder(shape))
     except FsmAgentError as error:
-        raise BuildError(f"answer={short(form, 60)}: {error}") from error
+        # What was given is the whole schema, not a part of the one that is made of it.
+        raise BuildError(f"answer={short(form, 60)}: {str(error).replace(f'#/properties/{_NAME}', '#')}") from error
 
 
 def _decoded(text: str) -> Any:
