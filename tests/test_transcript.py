@@ -259,7 +259,7 @@ def test_evidence_that_is_missing_takes_no_verdict_from_the_verifier() -> None:
     hand.asks("look").gives("c1").decides(text="done").judges("need_more", next_action=ToolCall("look", {"q": 1})).plays()
     check(hand.engine, hand.run)
     assert [text for role, text in said(hand) if role == "user"][1:] == [
-        "The answer is not accepted yet: 0 independent pieces of evidence, 1 needed.",
+        "The answer is not accepted yet: 0 independent pieces of evidence, 1 needed by min_evidence.",
         "The answer is not accepted yet: more is needed.",
     ]
 

@@ -37,7 +37,7 @@ def a_run(*calls: Call, draft: Decision | None = None, **limits: Any) -> Run:
 def test_so_many_independent_pieces_are_needed(least: int | None, found: int) -> None:
     run = a_run(*(piece("a", n, n) for n in range(found)), min_evidence=least)
     lack = missing_evidence(run, ())
-    assert lack == (f"{found} independent pieces of evidence, {least} needed" if found < (least or 0) else "")
+    assert lack == (f"{found} independent pieces of evidence, {least} needed by min_evidence" if found < (least or 0) else "")
 
 
 def test_one_piece_by_default_and_three_in_seed_002() -> None:
@@ -54,7 +54,7 @@ NO_EVIDENCE = [
 
 @pytest.mark.parametrize("call", NO_EVIDENCE, ids=["empty", "no progress", "failed", "skipped"])
 def test_what_found_nothing_is_no_evidence(call: Call) -> None:
-    assert missing_evidence(a_run(call, min_evidence=1), ()) == "0 independent pieces of evidence, 1 needed"
+    assert missing_evidence(a_run(call, min_evidence=1), ()) == "0 independent pieces of evidence, 1 needed by min_evidence"
     assert missing_evidence(a_run(call), ["a"]) == "no evidence yet from a"
 
 
@@ -153,7 +153,7 @@ def rounds(**parts: Any) -> Hand:
 def test_the_verifier_is_asked_once_evidence_suffices_and_its_yes_is_the_answer() -> None:
     hand = Hand(limits=off(min_evidence=1, max_verify_rounds=3), verifies=True).decides(text="done")
     assert isinstance(hand.effect, Decide)
-    assert hand.run.note == "0 independent pieces of evidence, 1 needed"
+    assert hand.run.note == "0 independent pieces of evidence, 1 needed by min_evidence"
     hand.asks("look").gives("c1").decides(text="done")
     assert isinstance(hand.effect, Judge)
     hand.judges("done", reason="all there")
@@ -180,7 +180,7 @@ def test_a_question_to_the_user_is_no_answer_and_needs_no_evidence(verifies: boo
 def test_what_is_no_question_is_verified_like_any_answer(question: Any) -> None:
     hand = Hand(limits=off(min_evidence=1, max_verify_rounds=3)).decides(text="done", question=question)
     assert isinstance(hand.effect, Decide)
-    assert hand.run.note == "0 independent pieces of evidence, 1 needed"
+    assert hand.run.note == "0 independent pieces of evidence, 1 needed by min_evidence"
 
 
 def test_where_there_is_no_tool_no_evidence_is_asked_for() -> None:

@@ -27,7 +27,7 @@ def missing_evidence(run: Run, required: Collection[str]) -> str:
     if least:
         count = independent(run.evidence(), least)
         if count < least:
-            return f"{count} independent pieces of evidence, {least} needed"
+            return f"{count} independent pieces of evidence, {least} needed by min_evidence"
     draft = run.draft
     if draft is not None and draft.finish in CUT_OFF:
         return f"the text was cut off: the reply ended with {draft.finish!r}"
