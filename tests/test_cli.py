@@ -687,6 +687,14 @@ def test_a_failing_check_is_explained_and_those_that_rely_on_it_are_not_made(cal
     assert (done.code, done.err) == (1, "")
 
 
+@pytest.mark.parametrize(("name", "fault"), BROKEN.items(), ids=BROKEN)
+def test_a_machine_that_no_run_can_use_has_no_worst_case(call: Any, name: str, fault: Any) -> None:
+    done = call("bound", "--machine", f"{__name__}:{name.upper()}")
+
+    assert fault[2] in done.err
+    assert (done.code, done.out, done.err.count("\n")) == (2, "", 1)
+
+
 @pytest.mark.parametrize("command", ["check", "diagram"])
 @pytest.mark.parametrize(
     ("name", "why"),

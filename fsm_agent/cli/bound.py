@@ -31,11 +31,12 @@ def command(machine: str, tools_name: str, limits: tuple[str, ...], as_json: boo
     import attrs
 
     from fsm_agent.core.bounds import worst_case
-    from fsm_agent.core.checks import check_bounds
+    from fsm_agent.core.checks import check_bounds, check_table
     from fsm_agent.host.tool_forms import toolset
 
     found = machine_of(machine, *NAMES)
     bounds = limits_named(found.limits or Limits(), limits)
+    check_table(found.table)
     check_bounds(found.table, bounds)
     worst = attrs.asdict(worst_case(found.table, bounds, toolset(tools_named(tools_name)), repairs=None))
     per_tool = worst.pop("per_tool")
