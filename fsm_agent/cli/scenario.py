@@ -21,9 +21,10 @@ def command(places: tuple[str, ...], mode: str | None, as_json: bool, with_edges
     """Run scenario files (JSON or TOML), and those in folders, however deep.
 
     A file scripts the model, the tools, the people and the clock, and says
-    what must come out. One line each goes to stdout: what was expected, what
-    came. No real time passes. Exit codes: 0 all hold, 1 some do not, 2 a
-    file cannot be read or is no scenario.
+    what must come out; its keys are in fsm_agent/scenario/format.json. One
+    line each goes to stdout: what was expected, what came. No real time
+    passes. Exit codes: 0 all hold, 1 some do not, 2 a file cannot be read or
+    is no scenario.
 
     It needs the extra "jsonschema": pip install "fsm-agent[cli,jsonschema]".
 
