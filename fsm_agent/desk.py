@@ -47,7 +47,7 @@ class Repairs:
 
     names: Mapping[str, str]
     fixes: Mapping[str, Fix]
-    _made: dict[str, tuple[Fix, tuple[str, Repair]]] = attrs.field(init=False, factory=dict)
+    _made: dict[str, tuple[Fix, tuple[str, Repair]]] = attrs.field(init=False, repr=False, factory=dict)
 
     def get(self, error: str) -> tuple[str, Repair] | None:
         """The repair of an error word, or None when there is none, it cannot be looked up or its name means nothing; never raises."""
@@ -88,12 +88,12 @@ class ToolDesk:
     max_attempts: int | None = 3
     table: Table = attrs.field(default=DESK, on_setattr=attrs.setters.frozen)
     naive_table: Table = attrs.field(default=NAIVE, on_setattr=attrs.setters.frozen)
-    _box: LiveTools = attrs.field(init=False)
-    _door: Door = attrs.field(init=False)
-    _repairs: Repairs = attrs.field(init=False)
-    _drivers: dict[bool, Driver] = attrs.field(init=False)
-    _handler: Driver = attrs.field(init=False)
-    _limits: dict[Any, Limits] = attrs.field(init=False, factory=dict)
+    _box: LiveTools = attrs.field(init=False, repr=False)
+    _door: Door = attrs.field(init=False, repr=False)
+    _repairs: Repairs = attrs.field(init=False, repr=False)
+    _drivers: dict[bool, Driver] = attrs.field(init=False, repr=False)
+    _handler: Driver = attrs.field(init=False, repr=False)
+    _limits: dict[Any, Limits] = attrs.field(init=False, repr=False, factory=dict)
 
     def __attrs_post_init__(self) -> None:
         for name in ("table", "naive_table"):

@@ -218,7 +218,7 @@ def test_a_provider_is_named_with_its_model_and_where_it_listens(
         (["--model", "shop:NO_TOOLS"], "a model has a method reply"),
         (["--model", "shop:prices", "--tools", "shop:nothing"], "no attribute 'nothing'"),
         (["--model", "shop:prices", "--tools", "shop:NO_TOOLS"], "tool"),
-        (["--model", "shop:prices", "--limit", "max_turn=1"], "write NAME=FIGURE; did you mean 'max_turns'? the limits are max_steps, max_turns"),
+        (["--model", "shop:prices", "--limit", "max_turn=1"], "write NAME=FIGURE; did you mean 'max_turns'? the limits are max_steps"),
         (["--model", "shop:prices", "--limit", "max_turns=many"], "'many' is no number"),
         (["--model", "shop:prices", "--limit", "max_steps=none", "--limit", "max_turns=none"], "no limit in force bounds the cycle"),
         (["--model", "shop:prices", "--machine", "nowhere"], "nowhere"),

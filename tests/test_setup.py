@@ -17,9 +17,12 @@ from fsm_agent.core.limits import Limits
 from fsm_agent.core.run import Run
 from fsm_agent.core.setup import Setup
 from fsm_agent.core.table import KINDS, Kind, Row, State, Table
-from fsm_agent.core.tools import Toolset
+from fsm_agent.core.tools import Tool, Toolset
 from fsm_agent.core.values import Policy
 from fsm_agent.core.work import WORK
+from fsm_agent.desk import ToolDesk
+from fsm_agent.host.door import Door
+from fsm_agent.host.drivers import Driver
 
 LOOSE = Limits.off(max_turns=3)
 
@@ -180,3 +183,12 @@ def test_a_setup_holds_no_run() -> None:
 def test_two_setups_are_two_even_where_all_is_equal() -> None:
     box = the_tools()
     assert a_setup(box=box) != a_setup(box=box)
+
+
+@pytest.mark.parametrize("made", [Setup, Driver, Door, Tool, ToolDesk])
+def test_what_is_printed_is_what_was_given_and_not_what_was_worked_out(made: type) -> None:
+    assert [field.name for field in attrs.fields(made) if field.repr and not field.init] == []
+
+
+def test_a_desk_fits_on_a_screen() -> None:
+    assert len(repr(ToolDesk(tools={}, default_tool="look"))) < 300

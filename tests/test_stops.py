@@ -1127,7 +1127,10 @@ def test_a_stop_by_a_failure_that_nobody_is_asked_about_says_which() -> None:
 @pytest.mark.parametrize(
     ("turns", "told"),
     [
-        (["a"] * 3, "unverified (verify_rounds_left: max_verify_rounds is 3, 3 used; 0 independent pieces of evidence, 1 needed by min_evidence)."),
+        (
+            ["a"] * 3,
+            "unverified (verify_rounds_left: max_verify_rounds is 3, 3 used; 0 independent pieces of evidence, 1 needed by min_evidence).",
+        ),
         (["a", 1, 2, 3], "max_turns (turns_left: max_turns is 4, 4 used, used by call-1, call-2, call-3)."),
     ],
 )

@@ -76,23 +76,23 @@ class Setup:
     checks: bool = False
     peeks: bool = False
     runs_programs: bool = False
-    works: dict[str, Work] = attrs.field(init=False)
-    enters: dict[str, Callable[[Setup, Run], str | None]] = attrs.field(init=False)
-    asks: dict[str, Callable[[Setup, Run], Effect]] = attrs.field(init=False)
-    tells: dict[str, Callable[[Setup, Run, Event], str | None]] = attrs.field(init=False)
-    machine: Machine = attrs.field(init=False)
-    allowed: dict[str, frozenset[str] | None] = attrs.field(init=False)
-    offered: dict[str, frozenset[str] | None] = attrs.field(init=False)
-    finals: frozenset[str] = attrs.field(init=False)
-    mends: bool = attrs.field(init=False)
-    observers: dict[tuple[str, str], Observer] = attrs.field(init=False)
-    claims: Claims = attrs.field(init=False)
-    restarts: Mapping[str, str] = attrs.field(init=False)
-    hash: str = attrs.field(init=False)
-    ways: dict[str, dict[str, Way]] = attrs.field(init=False)
+    works: dict[str, Work] = attrs.field(init=False, repr=False)
+    enters: dict[str, Callable[[Setup, Run], str | None]] = attrs.field(init=False, repr=False)
+    asks: dict[str, Callable[[Setup, Run], Effect]] = attrs.field(init=False, repr=False)
+    tells: dict[str, Callable[[Setup, Run, Event], str | None]] = attrs.field(init=False, repr=False)
+    machine: Machine = attrs.field(init=False, repr=False)
+    allowed: dict[str, frozenset[str] | None] = attrs.field(init=False, repr=False)
+    offered: dict[str, frozenset[str] | None] = attrs.field(init=False, repr=False)
+    finals: frozenset[str] = attrs.field(init=False, repr=False)
+    mends: bool = attrs.field(init=False, repr=False)
+    observers: dict[tuple[str, str], Observer] = attrs.field(init=False, repr=False)
+    claims: Claims = attrs.field(init=False, repr=False)
+    restarts: Mapping[str, str] = attrs.field(init=False, repr=False)
+    hash: str = attrs.field(init=False, repr=False)
+    ways: dict[str, dict[str, Way]] = attrs.field(init=False, repr=False)
     # One event for all runs that begin calls of these ids, since of many runs each would cost its own.
-    started: dict[tuple[str, ...], Started] = attrs.field(init=False, factory=dict)
-    _bounded: dict[int, Limits] = attrs.field(init=False, factory=dict)
+    started: dict[tuple[str, ...], Started] = attrs.field(init=False, repr=False, factory=dict)
+    _bounded: dict[int, Limits] = attrs.field(init=False, repr=False, factory=dict)
 
     @works.default
     def _implement(self) -> dict[str, Work]:

@@ -144,8 +144,8 @@ class Tool:
     build: Callable[[dict[str, Any]], dict[str, Any]] | None = None
     approval: bool | Callable[..., bool] = False
     where: str = "host"
-    held: bool = attrs.field(init=False)
-    defaults: bool = attrs.field(init=False)
+    held: bool = attrs.field(init=False, repr=False)
+    defaults: bool = attrs.field(init=False, repr=False)
 
     @held.default
     def _is_held(self) -> bool:

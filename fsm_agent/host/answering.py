@@ -42,7 +42,7 @@ class Answerer:
     close: Closer | None
     performers: Mapping[type[Any], Performer]
     workers: Workers = attrs.field(factory=Workers)
-    decides_in_loop: bool = attrs.field(init=False)
+    decides_in_loop: bool = attrs.field(init=False, repr=False)
 
     @decides_in_loop.default
     def _asked_in_loop(self) -> bool:

@@ -29,7 +29,7 @@ class Caller:
     engine: Engine
     host: Host
     turn: threading.Lock
-    _here: bool = attrs.field(init=False)
+    _here: bool = attrs.field(init=False, repr=False)
 
     @_here.default
     def _runs_here(self) -> bool:

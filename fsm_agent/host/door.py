@@ -46,8 +46,8 @@ class Door:
     memory: DictMemory
     turn: Lock = attrs.field(factory=Lock)
     host: Host = attrs.field(factory=lambda: Host(breakers=Breakers()))
-    _name: str = attrs.field(init=False, factory=lambda: uuid.uuid4().hex)
-    _numbers: count[int] = attrs.field(init=False, factory=count)
+    _name: str = attrs.field(init=False, repr=False, factory=lambda: uuid.uuid4().hex)
+    _numbers: count[int] = attrs.field(init=False, repr=False, factory=count)
 
     def numbered(self) -> str:
         """A name that nothing else has."""

@@ -69,9 +69,9 @@ class Driver:
     guide: Guide = attrs.field(factory=Guide)
     performers: Mapping[type[Any], Performer] = attrs.field(factory=dict)
     turn: threading.Lock = attrs.field(factory=threading.Lock)
-    _caller: Caller = attrs.field(init=False)
-    _needs_loop: str = attrs.field(init=False)
-    _answerer: Answerer = attrs.field(init=False)
+    _caller: Caller = attrs.field(init=False, repr=False)
+    _needs_loop: str = attrs.field(init=False, repr=False)
+    _answerer: Answerer = attrs.field(init=False, repr=False)
 
     @_caller.default
     def _calling(self) -> Caller:
