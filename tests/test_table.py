@@ -149,6 +149,13 @@ def test_what_is_no_list_of_guards_is_refused(guards: Any) -> None:
         check(rows=[Row("pick", "decided", "fetch", guards), *NAIVE.rows])
 
 
+@pytest.mark.parametrize("make", [lambda guard: Row("a", "called", "b", [guard]), lambda guard: AllOf("all", [guard])])
+@pytest.mark.parametrize("guard", ["turns_left", lambda run: True])
+def test_what_is_no_guard_is_told_where_there_are_some(make: Any, guard: Any) -> None:
+    with pytest.raises(TableError, match=r"no guard; give one of fsm_agent\.core\.guards, such as Opaque\(name, function\)"):
+        make(guard)
+
+
 @pytest.mark.parametrize("part", ["states", "rows"])
 @pytest.mark.parametrize("wrong", [None, 3, "abc", [("pick", "decided", "fetch")], [None]], ids=range(5))
 def test_what_is_no_list_of_states_or_rows_is_refused(part: str, wrong: Any) -> None:

@@ -62,11 +62,14 @@ def _test(_: object, __: object, value: Any) -> None:
         raise TableError(f"Opaque(test=) is {manner}, whose answer is no word about the run; give a plain function of the run")
 
 
+GIVE_A_GUARD = "give one of fsm_agent.core.guards, such as Opaque(name, function)"
+
+
 def _parts(guards: Any) -> tuple[Guard, ...]:
     found = tuple(guards) if isinstance(guards, Iterable) and not isinstance(guards, str) else (guards,)
     for guard in found:
         if not is_guard(guard):
-            raise TableError(f"AllOf(guards=) has {short(guard, 60)}, which is no guard; give Opaque(name, function)")
+            raise TableError(f"AllOf(guards=) has {short(guard, 60)}, which is no guard; {GIVE_A_GUARD}")
     return found
 
 

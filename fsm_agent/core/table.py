@@ -14,7 +14,7 @@ from typing import Any
 import attrs
 
 from fsm_agent.core.errors import TableError
-from fsm_agent.core.guards import Guard, is_guard, spendings
+from fsm_agent.core.guards import GIVE_A_GUARD, Guard, is_guard, spendings
 from fsm_agent.core.known_names import mend
 from fsm_agent.core.limits import Limits
 from fsm_agent.core.manners import wrong_manner
@@ -156,7 +156,7 @@ def _guards(guards: Iterable[Guard]) -> tuple[Guard, ...]:
     found = _listed(guards, "guards of a row")
     for guard in found:
         if not is_guard(guard):
-            raise TableError(f"{short(guard, 60)} is no guard; give Opaque(name, function)")
+            raise TableError(f"{short(guard, 60)} is no guard; {GIVE_A_GUARD}")
     return found
 
 
