@@ -689,6 +689,7 @@ class NoTell:
         ({"work": {"quote": Quote}}, r"work\['quote'\] is .*; give an object with the methods enter, ask and tell"),
         ({"work": {"quote": NoTell()}}, r"work\['quote'\] is .*; give an object with the methods enter, ask and tell"),
         ({"work": {"quote": print}}, r"work\['quote'\] is .*; give an object with"),
+        ({"work": {"quote": Quote(), "verfy": Quote()}}, "work has 'verfy', which is no kind .* 'shop'; did you mean 'verify'"),
         ({"effects": [Rate]}, "effects is .*; give a mapping"),
         ({"effects": {"Rate": print}}, "effects has the key 'Rate'; give classes derived from OwnEffect"),
         ({"effects": {Decide: print}}, "effects has the key .*Decide.*; give classes derived from OwnEffect"),

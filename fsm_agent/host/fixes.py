@@ -9,6 +9,7 @@ import attrs
 
 from fsm_agent.core.effects import OwnEffect
 from fsm_agent.core.errors import BuildError
+from fsm_agent.core.known_names import mend
 from fsm_agent.core.manners import wrong_manner
 from fsm_agent.core.plain import short
 from fsm_agent.core.run import Run
@@ -91,7 +92,14 @@ def check_own(work: Any, effects: Any) -> None:
 
 
 def own_kinds(machine: Table, work: Any) -> Table:
-    """The machine with the kinds of work that the host performs itself as kinds of its own: no proof takes those for the built-in ones."""
+    """The machine with the kinds of work that the host performs itself as kinds of its own: no proof takes those for the built-in ones.
+
+    Raises BuildError for work of a kind that the machine does not have, which would never be done.
+    """
+    known = {**machine.kinds, **dict.fromkeys(state.work for state in machine.states)}
+    for name in work or ():
+        if name not in known:
+            raise BuildError(f"work has {short(name, 60)}, which is no kind of work of machine {machine.name!r}; {mend(name, known)}")
     replaced = {name: attrs.evolve(kind) for name, kind in machine.kinds.items() if name in (work or {}) and kind is KINDS.get(name)}
     return attrs.evolve(machine, kinds={**machine.kinds, **replaced}) if replaced else machine
 
