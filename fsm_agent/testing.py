@@ -10,6 +10,7 @@ from typing import Any
 
 from fsm_agent.core.answers import Answer
 from fsm_agent.core.effects import Compose, Decide
+from fsm_agent.core.plain import short
 from fsm_agent.core.run import Run
 from fsm_agent.core.table import Row, Table
 from fsm_agent.edges import Edges, recorded_edges
@@ -38,6 +39,8 @@ class ScriptedDecider:
     """
 
     def __init__(self, turns: Sequence[Any], *, then: str = "fail", closing: str | None = "closing") -> None:
+        if isinstance(turns, str) or not hasattr(turns, "__iter__"):
+            raise ValueError(f"turns is {short(turns, 60)}; give a list of turns, also of one")
         if then not in ("fail", "repeat-last", "repeat-all"):
             raise ValueError(f"then is {then!r}; it may be 'fail', 'repeat-last' or 'repeat-all'")
         if not turns and then != "fail":

@@ -98,6 +98,12 @@ def test_an_unknown_end_of_a_script_is_refused(then: Any) -> None:
         ScriptedDecider(["a"], then=then)
 
 
+@pytest.mark.parametrize("turn", ["done", ToolCall("look", {}), None])
+def test_one_turn_is_no_script(turn: Any) -> None:
+    with pytest.raises(ValueError, match="; give a list of turns, also of one"):
+        ScriptedDecider(turn)
+
+
 @pytest.mark.parametrize("then", ["repeat-last", "repeat-all"])
 def test_an_empty_script_has_nothing_to_repeat(then: str) -> None:
     with pytest.raises(ValueError, match="an empty script has nothing to repeat"):
