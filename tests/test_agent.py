@@ -776,3 +776,20 @@ def test_a_decision_of_many_parts_is_taken_as_it_is() -> None:
     assert (answer.stop_reason, answer.next_questions) == ("question", ("Which?",))
     assert answer.run is not None
     assert [call.id for call in answer.run.calls] == ["mine"]
+
+
+@pytest.mark.parametrize("verify", [None, lambda judge: True])
+@pytest.mark.parametrize("limits", [Limits(), Limits(min_evidence=0)], ids=["evidence asked for", "none asked for"])
+def test_a_run_asks_what_became_of_a_call_whatever_evidence_is_asked_for(verify: Any, limits: Limits) -> None:
+    def pay(n: int) -> str:
+        raise OSError("the line was cut")
+
+    def decide(ask: Any) -> Any:
+        return "Sorry, it failed." if ask.run.calls else ToolCall("pay", {"n": 1}, id="p")
+
+    agent = Agent({"pay": {"fn": pay, "effect": "at_most_once", "args": {"n": {"type": "int"}}}}, decide, limits=limits, verify=verify)
+    answer = agent.run("refund")
+
+    assert (answer.stop_reason, answer.usage["turns"]) == ("question", 2)
+    assert answer.next_questions == ("Did pay (p) take effect? It was begun, and what became of it is not known.",)
+    assert agent.replay(answer.run) == answer.run

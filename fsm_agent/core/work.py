@@ -43,6 +43,7 @@ from fsm_agent.core.run import Call, Run
 from fsm_agent.core.sealing import guarded_verdict, guarded_words
 from fsm_agent.core.setup import Setup, Work
 from fsm_agent.core.skipping import running_late, skip_after_fatal, skip_late
+from fsm_agent.core.stops import unclear_calls
 from fsm_agent.core.turn import fold, next_batch, settle, share_results, waits_until
 from fsm_agent.core.values import FATAL, Judgement
 from fsm_agent.core.verifying import missing_evidence
@@ -258,7 +259,8 @@ class Verify:
             return "passed"
         # Where there is no tool there is nothing to find evidence with.
         lack = missing_evidence(run, setup.required) if setup.box.names() else ""
-        if lack:
+        # Nor does a text after which the run asks what became of a call, whatever its model says.
+        if lack and (draft is None or not unclear_calls(run)):
             return self._no(run, Judgement(decision="need_more", reason=lack))
         return None if setup.verifies else self._yes(run, _DONE)
 
