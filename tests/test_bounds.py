@@ -24,7 +24,10 @@ def within(spent: float, most: float | None) -> bool:
     return most is None or spent <= most
 
 
-@pytest.mark.parametrize("table", [AGENT, AUTOGPT], ids=lambda table: table.name)
+ONE_TOOL = attrs.evolve(AGENT.allowing({"gather": ["look"]}), name="agent of one tool")
+
+
+@pytest.mark.parametrize("table", [AGENT, AUTOGPT, ONE_TOOL], ids=lambda table: table.name)
 @given(world=worlds, bounds=limits, policy=policies)
 def test_no_run_spends_more_than_its_worst_case(table: Table, world: World, bounds: Limits, policy: Policy) -> None:
     bounds = attrs.evolve(bounds, max_attempts=bounds.max_attempts or 3, max_steps=bounds.max_steps or 60)
@@ -51,6 +54,7 @@ FIGURES = {
     "the agent's own": (AGENT, Limits(), {"model_turns": 10, "tool_calls": 20, "tool_runs": 24, "wait_s": 25.0, "seconds": 25.0}),
     "nothing retried": (AGENT, Limits(max_tool_calls=3), {"tool_calls": 3, "tool_runs": 9, "per_tool": {"a": 9, "b": 3}}),
     "one of a tool": (AGENT, Limits(max_same_tool_calls={"a": 1, "b": 2}), {"per_tool": {"a": 3, "b": 2}, "tool_runs": 5}),
+    "one tool allowed": (AGENT.allowing({"gather": ["b"]}), Limits(), {"per_tool": {"a": 0, "b": 6}, "tool_runs": 6}),
     "no turn": (AGENT, Limits(max_turns=0), {"model_turns": 0}),
     "calls by turns": (AGENT, Limits(max_tool_calls=None, max_turns=2, max_same_tool_calls=None), {"tool_calls": 120}),
     "no limit of turns": (AGENT, Limits(max_turns=None), {"model_turns": 64 * 3 + 1}),

@@ -46,7 +46,11 @@ def worst_case(
     verifies = _verify_rounds(limits) if "verify" in works else 0
     calls = _calls(limits, turns, verifies) if works & {*_CALLING} else 0
     tools = {name: box.get(name) for name in box.names()}
-    per_tool = {name: _runs_of(tool, limits, calls) for name, tool in tools.items() if tool is not None}
+    per_tool = {
+        name: _runs_of(tool, limits, calls) if any(state.tools is None or name in state.tools for state in table.states) else 0
+        for name, tool in tools.items()
+        if tool is not None
+    }
     tries = max((_tries(tool, limits) for tool in tools.values() if tool is not None), default=0)
     rounds: int | None = 0
     if "repair" in works and (repairs is None or repairs):
