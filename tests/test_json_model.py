@@ -15,6 +15,7 @@ from model_speech import Said
 from model_ways import ASKED
 
 from fsm_agent.agent import Agent
+from fsm_agent.core.errors import BuildError
 from fsm_agent.core.json_decisions import decision_of_json
 from fsm_agent.core.messages import Message, Purpose, Role
 from fsm_agent.core.values import Decision, ToolCall, Usage
@@ -209,3 +210,9 @@ def test_a_model_that_has_to_be_asked_in_the_event_loop_is_when_it_is_wrapped() 
 
     wrapped = JsonDecisions(Inside(Decision(text='{"type": "final", "finalAnswer": "4"}', finish="stop"), later=True))
     assert asyncio.run(Agent([], wrapped).arun("go")).text == "4"
+
+
+@pytest.mark.parametrize("model", [None, "a model", lambda request: "{}", Says])
+def test_what_has_no_reply_is_refused_before_it_is_asked(model: Any) -> None:
+    with pytest.raises(BuildError, match=r"JsonDecisions\(model=\) is .*; give a model \(an object with reply\)"):
+        JsonDecisions(model)

@@ -8,10 +8,13 @@ from typing import Any, Final
 
 import attrs
 
+from fsm_agent.core.errors import BuildError
 from fsm_agent.core.json_decisions import decision_of_json
 from fsm_agent.core.messages import Message, Purpose, Role, ToolOffer
+from fsm_agent.core.plain import short
 from fsm_agent.core.values import Decision
 from fsm_agent.host.model import MalformedDecision, Model, ModelRequest
+from fsm_agent.host.model_decider import is_model
 from fsm_agent.models.bounded_schema import MAX_TEXT, decision_schema
 from fsm_agent.models.wire_history import Group, WireHistory
 from fsm_agent.models.wire_values import arguments_object, wire_json
@@ -38,6 +41,8 @@ class JsonDecisions:
     """
 
     def __init__(self, model: Model, *, constrained: bool = False, max_text: int = MAX_TEXT) -> None:
+        if not is_model(model):
+            raise BuildError(f"JsonDecisions(model=) is {short(model, 60)}; give a model (an object with reply)")
         self.model, self.constrained, self.max_text = model, constrained, max_text
         self.in_loop = bool(getattr(model, "in_loop", False))
         self._history = WireHistory(_add)
