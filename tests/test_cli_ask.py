@@ -133,6 +133,19 @@ def test_a_failed_call_and_odd_text_are_shown_without_a_traceback(ask: Ask) -> N
     assert "  < price: raised:KeyError 'milk'" in err.splitlines()
 
 
+@pytest.mark.parametrize(("why", "line"), [("down", "  failed: RuntimeError: down"), ("", "  failed: RuntimeError")])
+def test_a_model_that_fails_is_named_as_what_failed(ask: Ask, monkeypatch: pytest.MonkeyPatch, why: str, line: str) -> None:
+    assert ask("ask", "tea", "--model", "shop:prices", "--tools", "shop:TOOLS")[0] == 0
+
+    def fails(_: Any) -> Any:
+        raise RuntimeError(why)
+
+    monkeypatch.setattr(sys.modules["shop"], "prices", fails)
+    code, _, err = ask("ask", "tea", "--model", "shop:prices", "--tools", "shop:TOOLS")
+
+    assert (code, err.splitlines()) == (1, ["normalize", "gather", line, "final", "[failed: model_error]"])
+
+
 @pytest.mark.parametrize(
     ("how", "code", "said"),
     [((), 1, "[paused: paused]"), (("--yes",), 0, "[ok: answered]")],

@@ -36,7 +36,9 @@ class Live:
             return f"[bold cyan]{about}[/]"
         if event.kind == "decision":
             return f"  turn {about}: {event.detail} call{'' if event.detail == 1 else 's'}" if event.detail else f"  turn {about}: answers"
-        if event.kind in ("decision_failed", "malformed"):
+        if event.kind == "decision_failed":
+            return f"  failed: [yellow]{about}{escape(_cut(f': {event.detail}')) if event.detail else ''}[/]"
+        if event.kind == "malformed":
             return f"  turn {about}: [yellow]{escape(_cut(str(event.detail)))}[/]" if event.detail else f"  [yellow]{about}[/]"
         call = self._call(event.subject)
         if event.kind == "call_started" and call is not None:
