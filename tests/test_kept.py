@@ -290,6 +290,15 @@ def test_a_character_that_came_in_two_halves_is_one() -> None:
     assert text_of([text("a\ud83d"), text("b")]) == "a\ud83db"
 
 
+@pytest.mark.parametrize(("came", "goes"), [("\ud83d\ude00 \ud83d", "\U0001f600 \ufffd"), (float("nan"), {"$float": "nan"})])
+def test_what_no_json_can_carry_goes_back_all_the_same(came: Any, goes: Any) -> None:
+    kept = kept_of("a", [Part(Kind.OPAQUE, {"x": came}), Part(Kind.TEXT, "t", {"y": came})])
+
+    parts = placed("a", Group(role=Role.ASSISTANT, text="t", kept=kept))
+
+    assert parts == [Part(Kind.OPAQUE, {"x": goes}), Part(Kind.TEXT, "t", {"y": goes})]
+
+
 def test_a_streamed_mapping_grows_by_its_pieces() -> None:
     one = grown({}, {"details": [{"index": 0, "type": "a", "text": "x", "signature": None}]})
     two = grown(one, {"details": [{"index": 0, "type": "a", "text": "y", "signature": "s"}, {"index": 1, "type": "a", "text": "z"}]})

@@ -14,6 +14,7 @@ import attrs
 
 from fsm_agent.core.short_text import paired
 from fsm_agent.models.wire_history import Group
+from fsm_agent.models.wire_values import wire_value
 
 _IN_PIECES: Final = ("text", "summary", "data")
 
@@ -63,9 +64,9 @@ def placed(by: str, group: Group) -> list[Part]:
     made: list[Part] = []
     for one in noted:
         said = one.get("more")
-        more: Mapping[str, Any] = said if isinstance(said, Mapping) else {}
+        more: Mapping[str, Any] = wire_value(said) if isinstance(said, Mapping) else {}
         if Kind.OPAQUE in one:
-            made.append(Part(Kind.OPAQUE, one["opaque"]))
+            made.append(Part(Kind.OPAQUE, wire_value(one["opaque"])))
         elif Kind.TEXT in one:
             texts -= 1
             length = one["text"] if texts and type(one["text"]) is int else len(rest)
