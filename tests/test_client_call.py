@@ -54,10 +54,11 @@ class Taken:
         self.pieces: list[Any] = []
         self.error = error
 
-    def take(self, piece: Any) -> None:
+    def take(self, piece: Any) -> str:
         if self.error is not None:
             raise self.error
         self.pieces.append(piece)
+        return "told"
 
     def decision(self) -> Decision:
         return DONE
@@ -97,6 +98,30 @@ def test_what_a_reader_raises_is_its_own_and_the_stream_is_closed(kind: Any, err
     stream = kind(1, 2)
     with pytest.raises(type(error)) as raised:
         answer(stream, Taken(error))
+
+    assert (raised.value, stream.closed) == (error, 1)
+
+
+@each_kind
+@pytest.mark.parametrize("error", [AttributeError("choices"), TypeError(), KeyError("text")])
+def test_a_piece_that_cannot_be_read_is_a_failure_of_the_server(kind: Any, error: Exception) -> None:
+    stream = kind(1, 2)
+    with pytest.raises(ModelFailed) as raised:
+        answer(stream, Taken(error))
+
+    assert (raised.value.kind, stream.closed) == (FailureKind.SERVER_ERROR, 1)
+
+
+@each_kind
+def test_what_a_listener_raises_is_its_own(kind: Any) -> None:
+    error = AttributeError("log")
+
+    def listener(text: str) -> None:
+        raise error
+
+    stream = kind(1, 2)
+    with pytest.raises(AttributeError) as raised:
+        answer(stream, Taken(), ModelRequest(on_delta=listener))
 
     assert (raised.value, stream.closed) == (error, 1)
 

@@ -127,14 +127,14 @@ class _Reader:
         self._reason: Any = None
         self._ended = False
 
-    def take(self, piece: Any) -> None:
-        """Take an event in; a text in it is passed on."""
+    def take(self, piece: Any) -> str:
+        """Take an event in; returns the text that it tells."""
         if piece.type == "message_start":
             self._count(piece.message.usage)
         elif piece.type == "content_block_start":
             self._blocks[piece.index] = block = api_form(piece.content_block)
             if block["type"] == "text":
-                self._tell(block["text"])
+                return block["text"] or ""
         elif piece.type == "content_block_delta" and piece.index in self._blocks:
             block, grown = self._blocks[piece.index], api_form(piece.delta)
             # A delta brings what is to be put behind the block's own field of that name.
@@ -142,16 +142,13 @@ class _Reader:
                 if name != "type" and isinstance(more, str):
                     block[name] = f"{block.get(name) or ''}{more}"
             if grown["type"] == "text_delta":
-                self._tell(grown["text"])
+                return grown["text"] or ""
         elif piece.type == "message_delta":
             self._reason = piece.delta.stop_reason
             self._count(piece.usage)
         elif piece.type == "message_stop":
             self._ended = True
-
-    def _tell(self, text: str) -> None:
-        if text and self._request.on_delta is not None:
-            self._request.on_delta(text)
+        return ""
 
     def _count(self, usage: Any) -> None:
         for name in (*_COUNTS, "output_tokens"):

@@ -57,8 +57,8 @@ def free_options(create: Callable[..., Any], options: Mapping[str, Any], ours: I
 class Reader(Protocol):
     """What puts a streamed reply together: pieces go in, and in the end it is the decision that the whole reply would be."""
 
-    def take(self, piece: Any) -> None:
-        """Take one piece in."""
+    def take(self, piece: Any) -> str:
+        """Take one piece in; returns the text that it tells."""
         ...
 
     def decision(self) -> Decision:
@@ -93,8 +93,9 @@ def ask(
     with _paid_for(reader):
         with contextlib.closing(_pieces(reply, until)) as pieces:
             for piece in pieces:
-                reader.take(piece)
-        return reader.decision()
+                _take(reader, piece, request.on_delta)
+        with _of_this_api():
+            return reader.decision()
 
 
 @contextlib.contextmanager
@@ -130,13 +131,29 @@ async def _heard(
     with _paid_for(reader):
         async with contextlib.aclosing(_later_pieces(held, until)) as pieces:
             async for piece in pieces:
-                reader.take(piece)
-        return reader.decision()
+                _take(reader, piece, request.on_delta)
+        with _of_this_api():
+            return reader.decision()
 
 
 def _read(whole: Callable[[Any], Decision], reply: Any) -> Decision:
-    try:
+    with _of_this_api():
         return whole(reply)
+
+
+def _take(reader: Reader, piece: Any, tell: Callable[[str], None]) -> None:
+    # What a listener raises is its own.
+    with _of_this_api():
+        text = reader.take(piece)
+    if isinstance(text, str) and text:
+        tell(text)
+
+
+@contextlib.contextmanager
+def _of_this_api() -> Iterator[None]:
+    """Let what cannot be read be a failure of the server's."""
+    try:
+        yield
     except (AttributeError, TypeError, LookupError) as error:
         # A server that speaks another protocol, or a page of a proxy.
         said = f"the reply is no reply of this API: {type(error).__name__}: {error}"

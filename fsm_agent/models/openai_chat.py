@@ -150,8 +150,9 @@ class _Reader:
         self._calls: list[dict[str, Any]] = []
         self._kept: dict[str, Any] = {}
 
-    def take(self, piece: Any) -> None:
-        """Take a chunk in; a text in it is passed on."""
+    def take(self, piece: Any) -> str:
+        """Take a chunk in; returns the text that it tells."""
+        told = ""
         self._counted = getattr(piece, "usage", None) or self._counted
         for choice in piece.choices or ():
             if getattr(choice, "index", 0) not in (0, None):
@@ -168,8 +169,8 @@ class _Reader:
             text = _text(delta.content)
             self._text += text
             # What is told in pieces is the decision's text: the reply's, or its refusal where it has none.
-            if (told := text or (refusal if not self._text else "")) and self._request.on_delta is not None:
-                self._request.on_delta(told)
+            told += text or (refusal if not self._text else "")
+        return told
 
     def _take_call(self, piece: Any) -> None:
         call = next((one for one in reversed(self._calls) if one["index"] == piece.index), None)

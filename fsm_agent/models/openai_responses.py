@@ -113,20 +113,16 @@ class _Reader:
         self._whole: Any = None
         self._told = False
 
-    def take(self, piece: Any) -> None:
-        """Take an event in; a text in it is passed on. Raises ModelFailed for an error event."""
+    def take(self, piece: Any) -> str:
+        """Take an event in; returns the text that it tells. Raises ModelFailed for an error event."""
         if piece.type == "error":
             raise failure_of_body(piece, f"the stream holds an error: {short(getattr(piece, 'message', piece), 200)}")
         if piece.type in _ENDS:
             self._whole = piece.response
-        listener = self._request.on_delta
-        if listener is None or not piece.type.endswith(".delta"):
-            return
         if piece.type == "response.output_text.delta":
             self._told = True
-            listener(piece.delta)
-        elif piece.type == "response.refusal.delta" and not self._told:
-            listener(piece.delta)
+            return piece.delta or ""
+        return piece.delta or "" if piece.type == "response.refusal.delta" and not self._told else ""
 
     def decision(self) -> Decision:
         """The decision of the whole reply; raises ModelFailed where it broke off before its last event."""
