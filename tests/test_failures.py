@@ -85,6 +85,8 @@ def caused(error: Exception, cause: BaseException) -> Exception:
         (http.client.RemoteDisconnected(), K.CONNECTION),
         (OwnTimeoutError(), K.TIMEOUT),
         (json.JSONDecodeError("x", "y", 0), K.SERVER_ERROR),
+        (UnicodeDecodeError("utf-8", b"\xff", 0, 1, "x"), K.SERVER_ERROR),
+        (RecursionError("while decoding a JSON array"), K.SERVER_ERROR),
         (FileNotFoundError(), K.UNKNOWN),
         (TypeError("no such option"), K.UNKNOWN),
         (ValueError(), K.UNKNOWN),

@@ -67,7 +67,8 @@ _NAMES: Final = (
                    r"|ChunkedEncodingError|gaierror|SSLError|BrokenPipeError|BadStatusLine|ClosedResourceError)$"),
         FailureKind.CONNECTION,
     ),
-    (re.compile(r"ResponseValidation|JSONDecode"), FailureKind.SERVER_ERROR),
+    # A reply that cannot be read.
+    (re.compile(r"ResponseValidation|JSONDecode|UnicodeDecode|^RecursionError$"), FailureKind.SERVER_ERROR),
     (re.compile(r"Credentials|Authentication"), FailureKind.AUTHENTICATION),
     (re.compile(r"RateLimit"), FailureKind.RATE_LIMITED),
 )
