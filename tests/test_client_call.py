@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,7 +14,9 @@ import pytest
 from fsm_agent.core.errors import BuildError
 from fsm_agent.core.values import Decision, Usage
 from fsm_agent.host.model import FailureKind, ModelFailed, ModelRequest
+from fsm_agent.models.anthropic_messages import AnthropicMessages
 from fsm_agent.models.client_call import ask, creator, free_options, takes
+from fsm_agent.models.openai_chat import OpenAIChat
 
 DONE = Decision(text="done")
 LISTENED = ModelRequest(on_delta=print)
@@ -281,3 +284,47 @@ def test_options_are_the_hosts_own() -> None:
         free_options(create, {"model": "m"}, ("model",))
     with pytest.raises(BuildError, match=r"takes no 'odd'; leave it out, or give extra_body=\{'odd': \.\.\.\}"):
         free_options(create, {"odd": 1}, ("model",))
+
+
+_PIECES = 100_000
+_LONG = "abcd" * 16
+
+
+def _chunk(**delta: Any) -> Any:
+    return SimpleNamespace(choices=[SimpleNamespace(index=0, finish_reason="stop", delta=SimpleNamespace(**delta))])
+
+
+_CALL_PIECE = SimpleNamespace(index=0, id="c1", function=SimpleNamespace(name="add", arguments=_LONG), reasoning_details=None)
+_DETAIL = {"index": 0, "type": "reasoning.text", "text": _LONG}
+
+
+@pytest.mark.parametrize(
+    ("kind", "begin", "piece"),
+    [
+        (OpenAIChat, [], _chunk(content=_LONG, tool_calls=None)),
+        (OpenAIChat, [], _chunk(content=None, tool_calls=None, refusal=_LONG)),
+        (OpenAIChat, [], _chunk(content=None, tool_calls=[_CALL_PIECE])),
+        (OpenAIChat, [], _chunk(content=None, tool_calls=None, reasoning_details=[_DETAIL])),
+        (
+            AnthropicMessages,
+            [SimpleNamespace(type="content_block_start", index=0, content_block={"type": "text", "text": ""})],
+            SimpleNamespace(type="content_block_delta", index=0, delta={"type": "text_delta", "text": _LONG}),
+        ),
+    ],
+    ids=["text", "refusal", "call", "reasoning", "messages"],
+)
+def test_a_long_reply_costs_what_its_length_is_and_no_more(kind: Any, begin: list[Any], piece: Any) -> None:
+    """Were what came copied with each piece, this would take many times as long."""
+    def client_reply(**body: Any) -> Any:
+        return Stream(*begin, *[piece] * _PIECES, SimpleNamespace(type="message_stop", choices=()))
+
+    create = SimpleNamespace(create=client_reply)
+    client = SimpleNamespace(chat=SimpleNamespace(completions=create), messages=create)
+    before = time.process_time()
+    decision = kind(client, "m").reply(ModelRequest(on_delta=lambda text: None))
+
+    assert time.process_time() - before < 3
+    whole = _LONG * _PIECES
+    kept = decision.kept["parts"][0].get("opaque", {}) if decision.kept else {}
+    told = (decision.text, decision.calls and decision.calls[0].args, kept and kept["reasoning_details"][0]["text"])
+    assert whole in told

@@ -300,12 +300,15 @@ def test_what_no_json_can_carry_goes_back_all_the_same(came: Any, goes: Any) -> 
 
 
 def test_a_streamed_mapping_grows_by_its_pieces() -> None:
-    one = grown({}, {"details": [{"index": 0, "type": "a", "text": "x", "signature": None}]})
-    two = grown(one, {"details": [{"index": 0, "type": "a", "text": "y", "signature": "s"}, {"index": 1, "type": "a", "text": "z"}]})
-    assert two == {"details": [{"index": 0, "type": "a", "text": "xy", "signature": "s"}, {"index": 1, "type": "a", "text": "z"}]}
-    assert grown({"a": {"b": 1}, "c": "x"}, {"a": {"d": 2}, "c": "y"}) == {"a": {"b": 1, "d": 2}, "c": "y"}
-    assert grown({"c": "x"}, {"c": "y"}, ("c",)) == {"c": "xy"}
-    assert grown({"l": [1]}, {"l": [1, {"text": "x"}]}) == {"l": [1, 1, {"text": "x"}]}
+    one = {"details": [{"index": 0, "type": "a", "text": "x", "signature": None}]}
+    two = {"details": [{"index": 0, "type": "a", "text": "y", "signature": "s"}, {"index": 1, "type": "a", "text": "z"}]}
+    both = {"details": [{"index": 0, "type": "a", "text": "xy", "signature": "s"}, {"index": 1, "type": "a", "text": "z"}]}
+    assert grown([one, two]) == both
+    assert grown([{"a": {"b": 1}, "c": "x"}, {"a": {"d": 2}, "c": "y"}]) == {"a": {"b": 1, "d": 2}, "c": "y"}
+    assert grown([{"c": "x"}, {"c": None}, {"c": "y"}], ("c",)) == {"c": "xy"}
+    assert grown([{"l": [1]}, {"l": [1, {"text": "x"}]}]) == {"l": [1, 1, {"text": "x"}]}
+    assert grown([{"c": None}]) == {"c": None}
+    assert grown([]) == {}
 
 
 def test_an_object_of_an_sdk_is_kept_as_the_json_that_it_came_as() -> None:

@@ -122,7 +122,8 @@ class _Reader:
 
     def __init__(self, model: AnthropicMessages, request: ModelRequest) -> None:
         self._model, self._request = model, request
-        self._blocks: dict[int, dict[str, Any]] = {}
+        # Each with the pieces that are to be put behind its fields; joined once, no text is copied as often as it grows.
+        self._blocks: dict[int, tuple[dict[str, Any], dict[str, list[str]]]] = {}
         self._counts: dict[str, Any] = {}
         self._reason: Any = None
         self._ended = False
@@ -132,15 +133,16 @@ class _Reader:
         if piece.type == "message_start":
             self._count(piece.message.usage)
         elif piece.type == "content_block_start":
-            self._blocks[piece.index] = block = api_form(piece.content_block)
+            block = api_form(piece.content_block)
+            self._blocks[piece.index] = (block, {})
             if block["type"] == "text":
                 return block["text"] or ""
         elif piece.type == "content_block_delta" and piece.index in self._blocks:
-            block, grown = self._blocks[piece.index], api_form(piece.delta)
+            pieces, grown = self._blocks[piece.index][1], api_form(piece.delta)
             # A delta brings what is to be put behind the block's own field of that name.
             for name, more in grown.items():
                 if name != "type" and isinstance(more, str):
-                    block[name] = f"{block.get(name) or ''}{more}"
+                    pieces.setdefault(name, []).append(more)
             if grown["type"] == "text_delta":
                 return grown["text"] or ""
         elif piece.type == "message_delta":
@@ -159,15 +161,16 @@ class _Reader:
         """The decision of the whole reply; raises ModelFailed where it broke off before its end."""
         if not self._ended:
             raise ModelFailed(FailureKind.CONNECTION, "the stream ended before the end of the message")
-        return self._model._made(self._request, [_whole(block) for block in self._blocks.values()], self._reason, self.usage())
+        return self._model._made(self._request, [_whole(*block) for block in self._blocks.values()], self._reason, self.usage())
 
     def usage(self) -> Usage | None:
         """What was counted so far."""
         return self._model._usage(self._counts)
 
 
-def _whole(block: dict[str, Any]) -> Part:
+def _whole(begun: dict[str, Any], pieces: dict[str, list[str]]) -> Part:
     """A streamed block, as it would have come whole."""
+    block = {**begun, **{name: f"{begun.get(name) or ''}{''.join(more)}" for name, more in pieces.items()}}
     if block["type"] == "text":
         return Part(Kind.TEXT, block["text"])
     if text := block.pop("partial_json", ""):

@@ -101,34 +101,38 @@ def api_form(item: Any) -> dict[str, Any]:
     return dict(item) if isinstance(item, Mapping) else dict(vars(item))
 
 
-def grown(before: Mapping[str, Any], piece: Mapping[str, Any], texts: Collection[str] = _IN_PIECES) -> dict[str, Any]:
-    """What came of a streamed mapping so far, with its next piece: items of lists are told apart by ``index`` and ``type``.
+def grown(pieces: Iterable[Mapping[str, Any]], texts: Collection[str] = _IN_PIECES) -> dict[str, Any]:
+    """A streamed mapping, of all its pieces: items of lists are told apart by ``index`` and ``type``.
 
     The texts of these names come in pieces, any other value comes whole.
     """
-    made = dict(before)
-    for name, value in piece.items():
-        old = made.get(name)
-        if isinstance(value, list):
-            made[name] = _longer(old if isinstance(old, list) else [], value)
-        elif isinstance(old, dict) and isinstance(value, dict):
-            made[name] = grown(old, value)
-        elif isinstance(old, str) and isinstance(value, str) and name in texts:
-            made[name] = old + value
-        elif value is not None or name not in made:
-            made[name] = value
-    return made
-
-
-def _longer(items: list[Any], pieces: list[Any]) -> list[Any]:
-    made = list(items)
+    came: dict[str, list[Any]] = {}
     for piece in pieces:
-        at = next((n for n, one in enumerate(made) if _same_item(one, piece)), None)
-        if at is None:
-            made.append(piece)
+        for name, value in piece.items():
+            came.setdefault(name, []).append(value)
+    return {name: _whole(values, name in texts) for name, values in came.items()}
+
+
+def _whole(values: list[Any], in_pieces: bool) -> Any:
+    """One value of what came of it, which is of the kind that came last."""
+    last: Any = next((value for value in reversed(values) if value is not None), None)
+    alike = [value for value in values if isinstance(value, type(last))]
+    if isinstance(last, list):
+        return _items([item for value in alike for item in value])
+    if isinstance(last, dict):
+        return grown(alike)
+    return "".join(alike) if isinstance(last, str) and in_pieces else last
+
+
+def _items(pieces: list[Any]) -> list[Any]:
+    made: list[list[Any]] = []
+    for piece in pieces:
+        known = next((one for one in made if _same_item(one[0], piece)), None)
+        if known is None:
+            made.append([piece])
         else:
-            made[at] = grown(made[at], piece)
-    return made
+            known.append(piece)
+    return [grown(one) if len(one) > 1 else one[0] for one in made]
 
 
 def _same_item(one: Any, piece: Any) -> bool:

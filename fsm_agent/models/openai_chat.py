@@ -133,8 +133,8 @@ class OpenAIChat:
     def _kept_of(self, owner: Any) -> dict[str, Any]:
         return {name: value for name in self._kept_fields if (value := getattr(owner, name, None))}
 
-    def _grown(self, before: dict[str, Any], piece: Any) -> dict[str, Any]:
-        return grown(before, self._kept_of(piece), self._kept_fields)
+    def _grown(self, pieces: list[dict[str, Any]]) -> dict[str, Any]:
+        return grown(pieces, self._kept_fields)
 
     def _usage(self, usage: Any) -> Usage | None:
         return usage_of(getattr(usage, "prompt_tokens", None), getattr(usage, "completion_tokens", None), self.price)
@@ -145,10 +145,13 @@ class _Reader:
 
     def __init__(self, model: OpenAIChat, request: ModelRequest) -> None:
         self._model, self._request = model, request
-        self._text, self._refusal, self._finish = "", "", ""
+        self._finish = ""
+        # Joined once: a text that grew with each piece would be copied as often.
+        self._texts: list[str] = []
+        self._refusals: list[str] = []
         self._counted: Any = None
         self._calls: list[dict[str, Any]] = []
-        self._kept: dict[str, Any] = {}
+        self._kept: list[dict[str, Any]] = []
 
     def take(self, piece: Any) -> str:
         """Take a chunk in; returns the text that it tells."""
@@ -161,36 +164,41 @@ class _Reader:
             delta = choice.delta
             if delta is None:
                 continue
-            self._kept = self._model._grown(self._kept, delta)
+            if kept := self._model._kept_of(delta):
+                self._kept.append(kept)
             for call in delta.tool_calls or ():
                 self._take_call(call)
             refusal = getattr(delta, "refusal", None) or ""
-            self._refusal += refusal
-            text = _text(delta.content)
-            self._text += text
+            self._refusals.append(refusal)
+            if text := _text(delta.content):
+                self._texts.append(text)
             # What is told in pieces is the decision's text: the reply's, or its refusal where it has none.
-            told += text or (refusal if not self._text else "")
+            told += text or (refusal if not self._texts else "")
         return told
 
     def _take_call(self, piece: Any) -> None:
         call = next((one for one in reversed(self._calls) if one["index"] == piece.index), None)
         # Some servers give every call the same index; a new id is a new call.
         if call is None or (piece.id and call["id"] and piece.id != call["id"]):
-            call = {"index": piece.index, "id": "", "name": "", "arguments": "", "kept": {}}
+            call = {"index": piece.index, "id": "", "name": "", "arguments": [], "kept": []}
             self._calls.append(call)
         function = piece.function
         call["id"] = call["id"] or piece.id or ""
         call["name"] = call["name"] or getattr(function, "name", None) or ""
-        call["arguments"] += getattr(function, "arguments", None) or ""
-        call["kept"] = self._model._grown(call["kept"], piece)
+        call["arguments"].append(getattr(function, "arguments", None) or "")
+        if kept := self._model._kept_of(piece):
+            call["kept"].append(kept)
 
     def decision(self) -> Decision:
         """The decision of the whole reply; raises ModelFailed where it broke off before its finish reason."""
         if not self._finish:
             raise ModelFailed(FailureKind.CONNECTION, "the stream ended before its finish reason")
-        calls = [Part(Kind.CALL, (one["id"], one["name"], one["arguments"]), one["kept"]) for one in self._calls]
-        parts = [*([Part(Kind.OPAQUE, self._kept)] if self._kept else []), Part(Kind.TEXT, self._text), *calls]
-        return self._model._made(self._request, parts, self._refusal, self._finish, self.usage())
+        grow, kept = self._model._grown, self._model._grown(self._kept)
+        calls = [
+            Part(Kind.CALL, (one["id"], one["name"], "".join(one["arguments"])), grow(one["kept"])) for one in self._calls
+        ]
+        parts = [*([Part(Kind.OPAQUE, kept)] if kept else []), Part(Kind.TEXT, "".join(self._texts)), *calls]
+        return self._model._made(self._request, parts, "".join(self._refusals), self._finish, self.usage())
 
     def usage(self) -> Usage | None:
         """What was counted so far."""
