@@ -359,6 +359,39 @@ def test_a_reader_who_leaves_ends_the_command_quietly(tmp_path: Path) -> None:
     assert (process.returncode, err) == (141, b"")
 
 
+@pytest.mark.parametrize("arguments", [["--version"], ["--help"], ["handle", "--help"]])
+def test_a_reader_who_left_before_the_help_was_written_is_told_apart(arguments: list[str]) -> None:
+    read, write = os.pipe()
+    os.close(read)
+    done = subprocess.run([*MODULE, *arguments], stdout=write, stderr=subprocess.PIPE, cwd=ROOT, env=ENV, check=False)
+    os.close(write)
+
+    assert (done.returncode, done.stderr) == (141, b"")
+
+
+@pytest.mark.parametrize(("arguments", "code"), [(["handle"], 0), (["handle", "-"], 0), (["ask", "-"], 1)])
+def test_a_closed_input_is_an_empty_one(arguments: list[str], code: int, capfd: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", None)
+
+    assert main(arguments) == code
+    assert "unexpected" not in capfd.readouterr().err
+
+
+def test_what_went_wrong_is_never_told_among_the_answers(capfd: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stderr", None)
+
+    assert main(["nothing"]) == 2
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="the system has no device that is always full")
+def test_where_nobody_can_be_told_the_code_still_tells() -> None:
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run([*MODULE, "nothing"], stdout=subprocess.PIPE, stderr=full, cwd=ROOT, env=ENV, check=False)
+
+    assert (done.returncode, done.stdout) == (2, b"")
+
+
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="the system has no device that is always full")
 def test_answers_that_cannot_be_written_are_one_line() -> None:
     with open("/dev/full", "wb") as full:

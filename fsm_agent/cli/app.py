@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -16,6 +17,14 @@ from fsm_agent.core.short_text import one_line
 
 
 class _Group(click.Group):
+    def make_context(self, *args: Any, **more: Any) -> click.Context:
+        try:
+            return super().make_context(*args, **more)
+        except BrokenPipeError:
+            # Help and version are written before any command begins.
+            discard_stdout()
+            raise click.exceptions.Exit(READER_LEFT) from None
+
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
@@ -68,6 +77,9 @@ def run(arguments: Sequence[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
+    if sys.stdin is None:
+        # Closed, it is as good as empty.
+        sys.stdin = io.TextIOWrapper(io.BytesIO())
     if sys.stdout is None:
         return failed("there is no standard output to write to; open it, or send it to a file")
     try:

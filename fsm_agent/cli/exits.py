@@ -4,20 +4,30 @@ from __future__ import annotations
 
 import os
 import sys
+from typing import TextIO
 
 OK, SOME_FAILED, WRONG, NO_ORDER, INTERRUPTED, READER_LEFT = 0, 1, 2, 3, 130, 141
 
 
 def failed(why: str, code: int = WRONG) -> int:
     """Say in one line on stderr what went wrong; returns the exit code."""
-    print(f"fsm-agent: {' '.join(why.split())}", file=sys.stderr)
+    # Where nobody can be told, the code still tells; and what has no stderr is not told on stdout, among the answers.
+    if sys.stderr is not None:
+        try:
+            print(f"fsm-agent: {' '.join(why.split())}", file=sys.stderr, flush=True)
+        except OSError:
+            _discard(sys.stderr)
     return code
 
 
 def discard_stdout() -> None:
     """Send what is still to be written to stdout nowhere, so that the interpreter does not complain of it at exit."""
+    _discard(sys.stdout)
+
+
+def _discard(stream: TextIO) -> None:
     try:
-        target = sys.stdout.fileno()
+        target = stream.fileno()
     except (OSError, ValueError, AttributeError):
         return
     nowhere = os.open(os.devnull, os.O_WRONLY)
