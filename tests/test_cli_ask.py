@@ -57,6 +57,10 @@ class Buyer:
         return Decision(text=request.messages[-1].text, finish="stop")
 
 
+def broken(ask):
+    raise RuntimeError("\\x1b[31mno\\nmodel [/]")
+
+
 def again(ask):
     return ToolCall("price", {"item": "tea"})
 
@@ -123,6 +127,13 @@ def test_as_json_the_answer_is_one_object_with_all_that_an_answer_has(ask: Ask) 
         "status", "text", "stop_reason", "stop", "evidence", "assumptions", "unknowns", "next_questions", "citations", "pending", "usage",
         "path",
     }  # fmt: skip
+
+
+def test_a_model_that_fails_is_shown_in_one_line_that_no_terminal_obeys(ask: Ask) -> None:
+    code, _, err = ask("ask", "tea", "--model", "shop:broken", "--tools", "shop:TOOLS")
+
+    assert (code, "\x1b" in err) == (1, False)
+    assert r"  failed: RuntimeError: \x1b[31mno\nmodel [/]" in err.splitlines()
 
 
 def test_a_failed_call_and_odd_text_are_shown_without_a_traceback(ask: Ask) -> None:

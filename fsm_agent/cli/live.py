@@ -36,10 +36,9 @@ class Live:
             return f"[bold cyan]{about}[/]"
         if event.kind == "decision":
             return f"  turn {about}: {event.detail} call{'' if event.detail == 1 else 's'}" if event.detail else f"  turn {about}: answers"
-        if event.kind == "decision_failed":
-            return f"  failed: [yellow]{about}{escape(_cut(f': {event.detail}')) if event.detail else ''}[/]"
-        if event.kind == "malformed":
-            return f"  turn {about}: [yellow]{escape(_cut(str(event.detail)))}[/]" if event.detail else f"  [yellow]{about}[/]"
+        if event.kind in ("decision_failed", "malformed"):
+            what = f"failed: {about}" if event.kind == "decision_failed" else f"turn {about}"
+            return f"  {what}: [yellow]{escape(_cut(one_line(event.detail)))}[/]" if event.detail else f"  [yellow]{what}[/]"
         call = self._call(event.subject)
         if event.kind == "call_started" and call is not None:
             return f"  > {escape(one_line(call.tool))}({escape(_args(call))})"
@@ -50,7 +49,7 @@ class Live:
         if event.kind == "waiting":
             return f"  waited {event.detail:.2f} s"
         if event.kind == "paused":
-            return f"  [magenta]paused[/] for {escape(', '.join(event.detail or {}))}"
+            return f"  [magenta]paused[/] for {escape(one_line(', '.join(event.detail or {})))}"
         return ""
 
     def _call(self, call_id: str) -> Call | None:
