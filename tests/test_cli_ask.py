@@ -114,6 +114,12 @@ def test_a_question_may_come_from_stdin_and_an_empty_one_is_refused(ask: Ask, mo
     assert (code, err) == (1, "[failed: invalid_request]\n")
 
 
+def test_a_question_that_is_no_text_is_refused(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"caf\xe9"), encoding="utf-8"))
+    code, _, err = ask("ask", "-", "-q")
+    assert (code, err) == (2, "fsm-agent: the question is no utf-8 text: unexpected end of data at byte 3 (see fsm-agent ask --help)\n")
+
+
 def test_as_json_the_answer_is_one_object_with_all_that_an_answer_has(ask: Ask) -> None:
     code, out, _ = ask("ask", "tea", "--model", "shop:again", "--tools", "shop:TOOLS", "--limit", "max_same_call=1", "--json", "-q")
 

@@ -121,9 +121,10 @@ def test_a_run_of_another_machine_is_refused() -> None:
 # ---- the command
 
 
-def test_a_saved_run_is_drawn_by_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig"])
+def test_a_saved_run_is_drawn_by_the_command(encoding: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = agent().run("x").run
-    (tmp_path / "run.json").write_text(save(run))
+    (tmp_path / "run.json").write_text(save(run), encoding=encoding)
     assert command(["diagram", "--run", str(tmp_path / "run.json")]) == 0
     assert capsys.readouterr().out == diagrams.mermaid(AGENT, run=run)
 

@@ -71,7 +71,7 @@ def command(
     from fsm_agent.cli.machines import machine_of
     from fsm_agent.code_mode import CodeMode
 
-    asked = sys.stdin.read() if question == "-" else question
+    asked = _from_stdin() if question == "-" else question
     machine = machine_of(machine_name, "agent", "autogpt")
     agent = Agent(
         tools_named(tools_name),
@@ -85,6 +85,13 @@ def command(
     answer = _drive(agent, run, quiet=quiet, yes=yes)
     _print(answer, as_json=as_json)
     return OK if answer.ok else SOME_FAILED
+
+
+def _from_stdin() -> str:
+    try:
+        return sys.stdin.read()
+    except UnicodeDecodeError as error:
+        raise click.UsageError(f"the question is no {error.encoding} text: {error.reason} at byte {error.start}") from None
 
 
 def tools_named(name: str) -> Any:

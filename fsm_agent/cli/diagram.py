@@ -55,7 +55,7 @@ def _read(path: Path) -> Run:
     from fsm_agent.core.saving import read
 
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
         raise click.UsageError(f"{path} is no UTF-8 text: {error.reason} at byte {error.start}") from None
     return read(text)
