@@ -152,6 +152,7 @@ FLOORS: dict[str, int] = {
     "models.offline": 5,
     "models.openai_chat": 5,
     "models.openai_responses": 5,
+    "models.own_loop": 5,
     "models.pydantic_ai_model": 5,
     "models.wire_history": 5,
     "models.wire_values": 5,

