@@ -132,7 +132,8 @@ def test_a_run_with_a_real_model_ends_whatever_it_decides() -> None:
 @pytest.mark.parametrize("streamed", [False, True])
 def test_threads_may_ask_one_model_of_pydantic_ai_at_once(server: ModelServer, streamed: bool) -> None:
     server.say(*[Said(text="It is 5.")] * 8)
-    own = PydanticAIModel(OpenAIChatModel("m", provider=OpenAIProvider(base_url=f"{server.url}/v1", api_key="k")))
+    client = a_client(openai, "OpenAI", server, later=True, path="/v1")
+    own = PydanticAIModel(OpenAIChatModel("m", provider=OpenAIProvider(openai_client=client)))
     agent, begun, texts = Agent([add], own, limits=Limits(min_evidence=0)), threading.Barrier(8), SimpleQueue[str]()
 
     def one() -> None:
@@ -149,4 +150,5 @@ def test_threads_may_ask_one_model_of_pydantic_ai_at_once(server: ModelServer, s
         thread.start()
     for thread in threads:
         thread.join(20)
+    own._loop.result(client.close(), SimpleQueue())
     assert [texts.get(timeout=20) for _ in threads] == ["It is 5."] * 8
