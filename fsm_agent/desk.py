@@ -228,7 +228,7 @@ class ToolDesk:
         """
         last = run.calls[-1] if run.calls else None
         ok = last is not None and bool(last.ok)
-        errors = run.errors
+        errors = run.noted("errors")
         if not errors and not ok:
             errors = [run.note.removeprefix("OrderFault: ") or "stopped"]
         rows: list[Any] = []
@@ -245,7 +245,7 @@ class ToolDesk:
             "answer": text,
             "rows": rows,
             "errors": list(errors),
-            "fixes": list(run.fixes),
+            "fixes": list(run.noted("fixes")),
             "attempts": len(calls),
             "calls": calls,
             "tool_runs": run.body_runs,

@@ -67,6 +67,7 @@ def test_a_frozen_record_is_frozen_however_it_was_made(quick: Any, own: Any) -> 
 def test_a_container_is_made_when_it_is_first_read_and_is_the_record_s_from_then_on() -> None:
     run, other = (new_run("r", None, None, "pick", LIMITS, "", "", 0, True) for _ in range(2))
     run.requests["look"] = 1
+    assert (run.noted("requests"), other.noted("requests")) == ({"look": 1}, ())
     assert (run.requests, other.requests) == ({"look": 1}, {})
     other.requests = {"look": 1}
     assert run == other

@@ -22,6 +22,10 @@ class Later:
 
     __slots__ = ("__dict__",)
 
+    def noted(self, name: str) -> Any:
+        """What such a container holds; nothing, and no container made for it, where it was never read."""
+        return self.__dict__.get(name, ())
+
 
 class MadeWhenRead:
     """A container that is made when it is first read, since most records never hold anything there."""

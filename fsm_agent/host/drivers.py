@@ -19,7 +19,7 @@ from fsm_agent.core.errors import RunBusy, RunError
 from fsm_agent.core.events import CallEvent, Cancelled, Checked, Decided, Event, Lost, Paused, Stopped
 from fsm_agent.core.holding import CHECK
 from fsm_agent.core.plain import short
-from fsm_agent.core.run import Call, Run, reserve_of
+from fsm_agent.core.run import ROW, Call, Run, reserve_of
 from fsm_agent.host import perform
 from fsm_agent.host.answering import Answerer
 from fsm_agent.host.bodies import Left, is_async
@@ -265,7 +265,7 @@ class Driver:
                 raise
 
     def _over(self, run: Run, interrupt: Interrupt) -> None:
-        run.interrupt, run.heard = None, run.row_count
+        run.interrupt, run.heard = None, len(run.flat_trace) // ROW
         if interrupt.asked and not run.done:
             # Whoever cancelled it saw it driven, and it only paused.
             self.engine.tell(run, Cancelled("the run was cancelled"))

@@ -16,6 +16,7 @@ from fsm_agent.core.events import CallEvent, CircuitOpen, Raised, Returned, Reus
 from fsm_agent.core.exact import exact_verdict
 from fsm_agent.core.figures import finite_seconds
 from fsm_agent.core.keys import call_key, key_args
+from fsm_agent.core.making import maker
 from fsm_agent.core.plain import plain_copy
 from fsm_agent.core.redact import memory_form, redacted
 from fsm_agent.core.run import Call, Run
@@ -58,6 +59,9 @@ class Performance:
     event: CallEvent | None = None
 
 
+_new_performance = maker(Performance, "call", "tool", "seconds", "repaired")
+
+
 def reentered(call: Call) -> CallEvent:
     """The event of an exclusive call that was made inside of an exclusive body: it would wait for that for good."""
     why = f"{call.tool!r} is exclusive and was called inside of an exclusive tool of the same agent, for which it would wait for good"
@@ -71,7 +75,7 @@ def before(
 
     The performance has its event already where memory or the breaker answers for the body, or its arguments cannot be made.
     """
-    performance = Performance(call, tool, seconds=seconds, repaired=call.repaired)
+    performance = _new_performance(call, tool, seconds, call.repaired)
     memory = host.memory
     if memory is not None and (key := _memory_key(host, run, tool, call)):
         performance.key = key
