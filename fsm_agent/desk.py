@@ -31,6 +31,7 @@ from fsm_agent.host.fixes import check_machine, check_mappings, check_text
 from fsm_agent.host.live_tools import LiveTools
 from fsm_agent.host.memory import DictMemory
 from fsm_agent.host.ports import Host
+from fsm_agent.host.tool_forms import check_entries
 from fsm_agent.lab.tables import DESK, NAIVE
 
 Fix = Callable[[str, Any], "tuple[str, Any]"]
@@ -73,7 +74,8 @@ class ToolDesk:
     """Handles orders: picks a tool and its arguments, makes the call, and repairs it by the reason of its failure.
 
     `tools` is the live table ``{name: {"fn", "args", "returns", ...}}`` (further keys are fields of `Tool`); what is
-    changed in it takes effect at once. Its tools may come later, so the names of tools in `table` are not checked.
+    changed in it takes effect at once. Its tools may come later, so the names of tools in `table` are not checked; contracts that
+    contradict themselves are refused when the desk is made (ContractError).
     `repairs` maps error words to the names of `fixes`, each a function of tool and arguments. `default_tool` serves orders
     that prefer none. `cache` remembers successes by `cache_key`. `naive_table` and `table` are the machines without and
     with repair. `max_attempts` is how often an order is tried at most (None: no cap; the first try is always made, so what
@@ -100,6 +102,7 @@ class ToolDesk:
             check_machine(name, getattr(self, name))
         check_text(default_tool=self.default_tool)
         check_mappings(tools=self.tools, repairs=self.repairs, fixes=self.fixes)
+        check_entries(self.tools)
         self._box = LiveTools(self.tools)
         self._door = Door(self._box, DictMemory(self.cache))
         host = Host(memory=self._door.memory, ttl_s=_FOREVER, breakers=self._door.host.breakers)

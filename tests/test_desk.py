@@ -35,7 +35,7 @@ from lab_world import (
 
 from fsm_agent import BreakerPolicy
 from fsm_agent import adapter as lab
-from fsm_agent.core.errors import LimitsError
+from fsm_agent.core.errors import ContractError, LimitsError
 from fsm_agent.core.events import Stopped
 from fsm_agent.core.tools import Retry
 from fsm_agent.core.values import Verdict
@@ -1070,3 +1070,23 @@ def test_what_a_desk_remembers_is_nobody_elses(way: str) -> None:
     assert spoil() is not first
     assert list(desk.cache.values()) == [{"rows": [{"bins": [1, 2]}, [3]], "notes": ["n"]}]
     assert ran == ["x"]
+
+
+@pytest.mark.parametrize(
+    ("contracts", "why"),
+    [
+        ({"args": {"q": {"type": "string"}}}, "argument 'q': the type 'string' is unknown"),
+        ({"args": {"q": {"type": "int", "min": 5, "max": 1}}}, "argument 'q': min 5 is greater than max 1"),
+        ({"args": {"q": {"typ": "int"}}}, "did you mean 'type'"),
+        ({"args": [1]}, "its arguments' contract is"),
+        ({"returns": {"rows": {"type": "list", "max_len": -1}}}, "result 'rows': max_len is -1"),
+    ],
+)
+def test_a_contract_that_contradicts_itself_is_refused_when_the_desk_is_made(contracts: dict[str, Any], why: str) -> None:
+    with pytest.raises(ContractError, match=why):
+        ToolDesk(tools={"look": {"fn": print, **contracts}}, default_tool="look")
+
+    tools: dict[str, Any] = {}
+    desk = ToolDesk(tools=tools, default_tool="look")
+    tools["look"] = {"fn": print, **contracts}
+    assert desk.handle({"q": "x"})["ok"] is False

@@ -61,6 +61,19 @@ def result_form(form: Any, tool: str = "", *, empty_ok: bool = False) -> ResultC
     return TableResult(form, empty_ok=empty_ok)
 
 
+def check_entries(entries: Mapping[Any, Any]) -> None:
+    """Raise ContractError for a contract in a table of tools that contradicts itself; what cannot be read holds none."""
+    try:
+        for name, entry in entries.items():
+            if isinstance(name, str) and isinstance(entry, Mapping):
+                arguments_form(entry.get("args"), name)
+                result_form(entry.get("returns"), name)
+    except FsmAgentError:
+        raise
+    except Exception:
+        return
+
+
 def make_tool(fn: Callable[..., Any], **declared: Any) -> Tool:
     """A tool out of a typed function: contract, description and context parameter are read from its signature.
 
