@@ -393,6 +393,17 @@ def test_where_nobody_can_be_told_the_code_still_tells() -> None:
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="the system has no device that is always full")
+@pytest.mark.parametrize("command", [["handle", "--samples", "--trace"], ["handle", "--samples"]])
+def test_notes_that_cannot_be_written_keep_no_answer_back(command: list[str]) -> None:
+    told = subprocess.run([*MODULE, *command], capture_output=True, cwd=ROOT, env=ENV, check=False)
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run([*MODULE, *command], stdout=subprocess.PIPE, stderr=full, cwd=ROOT, env=ENV, check=False)
+
+    assert told.stderr
+    assert (done.returncode, done.stdout) == (told.returncode, told.stdout)
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="the system has no device that is always full")
 def test_answers_that_cannot_be_written_are_one_line() -> None:
     with open("/dev/full", "wb") as full:
         command = [*MODULE, "handle", "--samples", "-q"]

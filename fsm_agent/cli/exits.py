@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
+from collections.abc import Iterator
 from typing import TextIO
 
 OK, SOME_FAILED, WRONG, NO_ORDER, INTERRUPTED, READER_LEFT = 0, 1, 2, 3, 130, 141
@@ -11,13 +13,20 @@ OK, SOME_FAILED, WRONG, NO_ORDER, INTERRUPTED, READER_LEFT = 0, 1, 2, 3, 130, 14
 
 def failed(why: str, code: int = WRONG) -> int:
     """Say in one line on stderr what went wrong; returns the exit code."""
-    # Where nobody can be told, the code still tells; and what has no stderr is not told on stdout, among the answers.
+    # What has no stderr is not told on stdout, among the answers.
     if sys.stderr is not None:
-        try:
+        with if_told():
             print(f"fsm-agent: {' '.join(why.split())}", file=sys.stderr, flush=True)
-        except OSError:
-            _discard(sys.stderr)
     return code
+
+
+@contextlib.contextmanager
+def if_told() -> Iterator[None]:
+    """Around what is said on stderr: where nobody can be told, the answers and the exit code come all the same."""
+    try:
+        yield
+    except OSError:
+        _discard(sys.stderr)
 
 
 def discard_stdout() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from rich.console import Console
 from rich.markup import escape
 
+from fsm_agent.cli.exits import if_told
 from fsm_agent.core.plain import dumps, short
 from fsm_agent.core.run import Call, Run
 from fsm_agent.core.short_text import one_line
@@ -28,7 +29,8 @@ class Live:
             return
         line = self._line(event)
         if line:
-            self._console.print(line)
+            with if_told():
+                self._console.print(line)
 
     def _line(self, event: TraceEvent) -> str:
         about = escape(one_line(event.subject))

@@ -12,6 +12,7 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
+from fsm_agent.cli.exits import if_told
 from fsm_agent.cli.lines import Line
 from fsm_agent.cli.tally import Tally
 from fsm_agent.core.errors import SavedRunError
@@ -83,7 +84,8 @@ class Screen:
 
     def note(self, text: str) -> None:
         """Print one line on stderr, above the bar."""
-        self._notes.print(Text(text), soft_wrap=True)
+        with if_told():
+            self._notes.print(Text(text), soft_wrap=True)
 
     def advance(self, size: int) -> None:
         """One more line of so many bytes is done."""
@@ -109,7 +111,8 @@ class Screen:
         table.add_column(justify="right")
         for name, count in tally.rows():
             table.add_row(Text(name), str(count))
-        self._notes.print(table)
+        with if_told():
+            self._notes.print(table)
 
     def _row(self, line: Line, answer: dict[str, Any], naive: dict[str, Any] | None) -> tuple[str, ...]:
         fixes = " ".join(answer["fixes"])
