@@ -45,7 +45,8 @@ class OwnLoop:
         with self._lock:
             # The thread of a process that was forked stays behind.
             if self._loop is None or self._process != os.getpid():
-                self._loop, self._process = loop, _ = asyncio.new_event_loop(), os.getpid()
+                self._process = os.getpid()
+                loop = self._loop = asyncio.new_event_loop()
                 threading.Thread(target=_run, args=(loop,), name="own loop", daemon=True).start()
                 weakref.finalize(self, loop.call_soon_threadsafe, loop.stop)
             return asyncio.run_coroutine_threadsafe(_within(context, asked), self._loop)
@@ -60,7 +61,7 @@ def _run(loop: asyncio.AbstractEventLoop) -> None:
     while True:
         try:
             loop.run_forever()
-        except BaseException:  # What passes through a task is told to whoever waits for it, and ends no other
+        except BaseException:  # What passes through a task is told to whoever waits for it, and ends no other.
             continue
         break
     loop.close()
