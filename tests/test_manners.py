@@ -176,5 +176,28 @@ def test_the_arguments_are_told_that_a_function_takes_and_those_that_it_gets() -
         Agent(entry(), None, verify=verify)
 
 
+@pytest.mark.parametrize(
+    ("where", "wanted"),
+    [
+        ("Hooks.before_tool_call", "of context and call"),
+        ("verify", "of judge"),
+        ("effects", "of effect"),
+        ("strategy", "of state"),
+    ],
+)
+def test_what_to_give_in_its_place_takes_what_it_is_called_with(where: str, wanted: str) -> None:
+    def nothing() -> None:
+        """Takes nothing."""
+
+    given: dict[str, Any] = {
+        "Hooks.before_tool_call": lambda: Hooks(before_tool_call=nothing),  # type: ignore[arg-type]
+        "verify": lambda: Agent(entry(), None, verify=nothing),  # type: ignore[arg-type]
+        "effects": lambda: Agent(entry(), None, effects={OwnEffect: nothing}),  # type: ignore[dict-item]
+        "strategy": lambda: Agent(entry(), None, strategy=[nothing]),  # type: ignore[list-item]
+    }
+    with pytest.raises(BuildError, match=rf"; give a function {wanted} that returns its answer$"):
+        given[where]()
+
+
 def test_what_a_function_in_c_takes_is_not_guessed() -> None:
     assert [wrong_manner(fn, given=("value",)) for fn in (bool, dict.fromkeys, print, [].append, max)] == [""] * 5

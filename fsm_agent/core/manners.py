@@ -29,6 +29,11 @@ def wrong_manner(part: Any, *, awaited: bool = False, given: tuple[str, ...] = (
     return _wrong_parameters(part, given) if given and callable(part) else ""
 
 
+def function_of(given: tuple[str, ...]) -> str:
+    """What to give in place of a function that cannot answer."""
+    return f"give a function of {' and '.join(given)} that returns its answer" if given else "give a function that returns its answer"
+
+
 def _wrong_parameters(fn: Any, given: tuple[str, ...]) -> str:
     try:
         parameters = signature(fn)

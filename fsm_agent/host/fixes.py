@@ -10,7 +10,7 @@ import attrs
 from fsm_agent.core.effects import OwnEffect
 from fsm_agent.core.errors import BuildError
 from fsm_agent.core.known_names import mend
-from fsm_agent.core.manners import wrong_manner
+from fsm_agent.core.manners import function_of, wrong_manner
 from fsm_agent.core.plain import short
 from fsm_agent.core.run import Run
 from fsm_agent.core.table import KINDS, Table
@@ -64,8 +64,9 @@ def check_callables(**parts: Any) -> None:
             raise BuildError(f"{name} is {short(part, 60)}; give {wanted}")
         if isinstance(part, type) and name in ("model", "verify", "close"):
             raise BuildError(f"{name} is the class {part.__name__}; give an instance of it, {part.__name__}(...), or a function")
-        if manner := wrong_manner(part, awaited=name != "normalizer", given=_CALLED_WITH.get(name, ())):
-            raise BuildError(f"{name} is {manner}; give a function that returns its answer")
+        given = _CALLED_WITH.get(name, ())
+        if manner := wrong_manner(part, awaited=name != "normalizer", given=given):
+            raise BuildError(f"{name} is {manner}; {function_of(given)}")
 
 
 _CALLED_WITH: Mapping[str, tuple[str, ...]] = {
@@ -88,7 +89,7 @@ def check_own(work: Any, effects: Any) -> None:
         if not callable(performer):
             raise BuildError(f"effects[{effect.__name__}] is {short(performer, 60)}; give a function of the effect")
         if manner := wrong_manner(performer, awaited=True, given=("effect",)):
-            raise BuildError(f"effects[{effect.__name__}] is {manner}; give a function that returns its answer")
+            raise BuildError(f"effects[{effect.__name__}] is {manner}; {function_of(('effect',))}")
 
 
 def own_kinds(machine: Table, work: Any) -> Table:

@@ -12,7 +12,7 @@ from fsm_agent.core.errors import BuildError
 from fsm_agent.core.events import Checked, Skipped, Stopped
 from fsm_agent.core.exact import word as exact_word
 from fsm_agent.core.gate import Toolbox
-from fsm_agent.core.manners import wrong_manner
+from fsm_agent.core.manners import function_of, wrong_manner
 from fsm_agent.core.plain import plain_copy, short, storable
 from fsm_agent.core.redact import redacted
 from fsm_agent.core.run import Call, Run
@@ -39,7 +39,7 @@ class Guide:
             if isinstance(strategy, type) or not callable(strategy):
                 raise BuildError(f"{short(strategy, 60)} is no strategy; give functions of a LoopState")
             if manner := wrong_manner(strategy, awaited=True, given=("state",)):
-                raise BuildError(f"the strategy {name_of(strategy)} is {manner}; give a function that returns its answer")
+                raise BuildError(f"the strategy {name_of(strategy)} is {manner}; {function_of(('state',))}")
             if _stop_reason(strategy) not in _STOP_REASONS:
                 reason = short(_stop_reason(strategy), 60)
                 raise BuildError(f"the strategy {name_of(strategy)} has the stop_reason {reason}; give a StopReason")

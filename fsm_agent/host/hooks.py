@@ -8,7 +8,7 @@ from typing import Any
 import attrs
 
 from fsm_agent.core.errors import BuildError
-from fsm_agent.core.manners import wrong_manner
+from fsm_agent.core.manners import function_of, wrong_manner
 from fsm_agent.core.plain import short
 from fsm_agent.core.strategies import LoopState
 
@@ -63,8 +63,9 @@ class Hooks:
             hook = getattr(self, field.name)
             if hook is not None and (isinstance(hook, type) or not callable(hook)):
                 raise BuildError(f"Hooks.{field.name} is {short(hook, 60)}; give a function, or leave it out")
-            if manner := wrong_manner(hook, awaited=True, given=_CALLED_WITH[field.name]):
-                raise BuildError(f"Hooks.{field.name} is {manner}; give a function that returns its answer")
+            given = _CALLED_WITH[field.name]
+            if manner := wrong_manner(hook, awaited=True, given=given):
+                raise BuildError(f"Hooks.{field.name} is {manner}; {function_of(given)}")
 
 
 _CALLED_WITH = {
