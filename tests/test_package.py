@@ -41,6 +41,11 @@ def test_a_name_is_the_one_of_its_module() -> None:
         assert getattr(fsm_agent, name) is getattr(import_module(home), name)
 
 
+def test_each_name_is_listed_once_also_when_it_has_been_used() -> None:
+    assert fsm_agent.Agent is not None
+    assert len(dir(fsm_agent)) == len(set(dir(fsm_agent)))
+
+
 def test_an_unknown_name_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="no_such_name"):
         _ = fsm_agent.no_such_name
