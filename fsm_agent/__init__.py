@@ -25,9 +25,11 @@ if TYPE_CHECKING:
     from fsm_agent.core.engine import Engine
     from fsm_agent.core.errors import (
         BuildError,
+        CannotDecide,
         CannotResume,
         FsmAgentError,
         MissingExtra,
+        RunBusy,
         RunError,
         SavedRunError,
     )
@@ -62,7 +64,7 @@ _HOMES = {
     "fsm_agent.core.contracts": "Length Pattern Range",
     "fsm_agent.core.effects": "CallTools Compose Decide Judge Wait",
     "fsm_agent.core.engine": "Engine",
-    "fsm_agent.core.errors": "BuildError CannotResume FsmAgentError MissingExtra RunError SavedRunError",
+    "fsm_agent.core.errors": "BuildError CannotDecide CannotResume FsmAgentError MissingExtra RunBusy RunError SavedRunError",
     "fsm_agent.core.instructions": "Prompts TaskPolicy",
     "fsm_agent.core.limits": "Limits",
     "fsm_agent.core.run": "Call Run Stop",
@@ -86,6 +88,7 @@ __all__ = [
     "BuildError",
     "Call",
     "CallTools",
+    "CannotDecide",
     "CannotResume",
     "Compose",
     "Decide",
@@ -109,6 +112,7 @@ __all__ = [
     "Retry",
     "Row",
     "Run",
+    "RunBusy",
     "RunError",
     "SavedRunError",
     "Setup",

@@ -46,6 +46,11 @@ def test_each_name_is_listed_once_also_when_it_has_been_used() -> None:
     assert len(dir(fsm_agent)) == len(set(dir(fsm_agent)))
 
 
+@pytest.mark.parametrize("error", ["CannotDecide", "CannotResume", "RunBusy"])
+def test_what_a_host_catches_while_it_serves_is_the_package_s_own(error: str) -> None:
+    assert issubclass(getattr(fsm_agent, error), fsm_agent.RunError)
+
+
 def test_an_unknown_name_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="no_such_name"):
         _ = fsm_agent.no_such_name
