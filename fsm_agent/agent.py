@@ -65,11 +65,12 @@ class Agent(People, Streams):
     `Decide` and answers with a Decision, a ToolCall, several, or a final text; its method `close`, if it has one, or
     `close` gives the closing answer of a run that was stopped. Without it (None) runs are driven by hand, through `engine`.
     `machine` is the table that is walked, under `limits` (default: its own, else `Limits()`) and `policy`; `allowed` narrows the
-    tools of its states. `normalizer` makes the request that is worked with, or refuses it by raising. `repairs` maps an error word
-    to a function of tool and arguments. `required` names tools whose evidence an answer needs, `verify` (a function of a `Judge`, a
-    model, or a tool of seed 002's four inputs; default: the tool that alone is allowed where answers are verified) is asked whether
-    it suffices. With `ttl_s` (or a tool's own TTL) pure tools are remembered, with `negative_ttl_s` their failures too, in `memory`
-    (default: one of this agent's own); both are seconds of `clock` (default: the system's). `strategy` and `hooks` are seed 004's.
+    tools of its states. `normalizer` makes the request that is worked with, or refuses it by raising. `repairs` maps an error
+    word to a function of tool and arguments that gives the pair of both for the next try. `required` names tools whose evidence
+    an answer needs, `verify` (a function of a `Judge`, a model, or a tool of seed 002's four inputs; default: the tool that
+    alone is allowed where answers are verified) is asked whether it suffices. With `ttl_s` (or a tool's own TTL) pure tools are
+    remembered, with `negative_ttl_s` their failures too, in `memory` (default: one of this agent's own); both are seconds of
+    `clock` (default: the system's). `strategy` and `hooks` are seed 004's.
     A model is told `instructions`, and behind them the generated texts that `prompts` chooses (by default the agent policy alone).
     `answer` is the form of a typed answer: a JSON Schema, an attrs or Pydantic class, or an annotation. `work` gives kinds of work
     of the user's own, `effects` what performs the effects they ask for (a class derived from OwnEffect to a function of it). With

@@ -27,7 +27,7 @@ from fsm_agent.core.work import WORK
 from fsm_agent.desk_answers import as_asked, found_text, no_name, rows_of, unhandled
 from fsm_agent.host.door import Door
 from fsm_agent.host.drivers import Driver
-from fsm_agent.host.fixes import check_machine, check_mappings, check_text
+from fsm_agent.host.fixes import check_fix, check_machine, check_mappings, check_text
 from fsm_agent.host.live_tools import LiveTools
 from fsm_agent.host.memory import DictMemory
 from fsm_agent.host.ports import Host
@@ -75,11 +75,13 @@ class ToolDesk:
 
     `tools` is the live table ``{name: {"fn", "args", "returns", ...}}`` (further keys are fields of `Tool`); what is
     changed in it takes effect at once. Its tools may come later, so the names of tools in `table` are not checked; contracts that
-    contradict themselves are refused when the desk is made (ContractError).
-    `repairs` maps error words to the names of `fixes`, each a function of tool and arguments. `default_tool` serves orders
-    that prefer none. `cache` remembers successes by `cache_key`. `naive_table` and `table` are the machines without and
-    with repair. `max_attempts` is how often an order is tried at most (None: no cap; the first try is always made, so what
-    is below 1 is as good as 1); it may be changed at any time, the rest may not.
+    contradict themselves (ContractError) and fixes that are no function of tool and arguments (BuildError) are refused when the
+    desk is made.
+    `repairs` maps error words to the names of `fixes`, each a function of tool and arguments that gives the pair of both
+    for the next try. `default_tool` serves orders that prefer none. `cache` remembers successes by `cache_key`.
+    `naive_table` and `table` are the machines without and with repair. `max_attempts` is how often an order is tried at
+    most (None: no cap; the first try is always made, so what is below 1 is as good as 1); it may be changed at any time,
+    the rest may not.
     """
 
     tools: Mapping[str, Any] = attrs.field(on_setattr=attrs.setters.frozen)
@@ -102,6 +104,9 @@ class ToolDesk:
             check_machine(name, getattr(self, name))
         check_text(default_tool=self.default_tool)
         check_mappings(tools=self.tools, repairs=self.repairs, fixes=self.fixes)
+        # A mapping of the host's own may be read when a repair is needed, and not before.
+        for name, fix in self.fixes.items() if type(self.fixes) is dict else ():
+            check_fix(f"fixes[{short(name, 60)}]", fix)
         check_entries(self.tools)
         self._box = LiveTools(self.tools)
         self._door = Door(self._box, DictMemory(self.cache))

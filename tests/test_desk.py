@@ -35,7 +35,7 @@ from lab_world import (
 
 from fsm_agent import BreakerPolicy
 from fsm_agent import adapter as lab
-from fsm_agent.core.errors import ContractError, LimitsError
+from fsm_agent.core.errors import BuildError, ContractError, LimitsError
 from fsm_agent.core.events import Stopped
 from fsm_agent.core.tools import Retry
 from fsm_agent.core.values import Verdict
@@ -793,6 +793,12 @@ def test_a_name_without_a_fix_is_no_repair() -> None:
 
     assert desk.handle({"n": 1})["fixes"] == []
     assert not desk.can_repair("result:range", 1)
+
+
+@pytest.mark.parametrize("fix", ["eu", lambda args: ("first", args), None], ids=kind)
+def test_a_fix_that_can_change_no_call_is_refused_when_the_desk_is_made(fix: Any) -> None:
+    with pytest.raises(BuildError, match=r"^fixes\['lower'\] is .*; give a (plain )?function of tool and arguments$"):
+        ToolDesk(tools={"first": ask_for}, default_tool="first", repairs={"args:range:n": "lower"}, fixes={"lower": fix})
 
 
 @pytest.mark.parametrize("name", ["tools", "repairs", "fixes", "cache", "table", "naive_table"])

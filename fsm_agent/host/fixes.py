@@ -122,6 +122,14 @@ _REASONS = ("args:", "result:", "raised:", "refused:", "skipped:", "denied", "ca
 _SUCH = "'args:range:limit', 'result:too_big' or 'raised:TimeoutError'"
 
 
+def check_fix(name: str, fix: Any) -> None:
+    """Raise BuildError for a repair that can change no call."""
+    if not callable(fix):
+        raise BuildError(f"{name} is {short(fix, 60)}; give a function of tool and arguments")
+    if manner := wrong_manner(fix, given=("tool", "args")):
+        raise BuildError(f"{name} is {manner}; give a plain function of tool and arguments")
+
+
 def named_repairs(repairs: Mapping[str, Fix]) -> dict[str, tuple[str, Repair]]:
     """Repairs by error word, each under a name of its own; the same function under two words is the same repair."""
     named: dict[str, tuple[str, Repair]] = {}
@@ -129,11 +137,7 @@ def named_repairs(repairs: Mapping[str, Fix]) -> dict[str, tuple[str, Repair]]:
     for error, fix in repairs.items():
         if not (isinstance(error, str) and error.startswith(_REASONS)):
             raise BuildError(f"repairs has the reason {short(error, 60)}, with which no call fails; give one like {_SUCH}")
-        if not callable(fix):
-            what = f"the repair of {short(error, 60)} is {short(fix, 60)}"
-            raise BuildError(f"{what}; give a function of tool and arguments")
-        if manner := wrong_manner(fix, given=("tool", "args")):
-            raise BuildError(f"the repair of {short(error, 60)} is {manner}; give a plain function of tool and arguments")
+        check_fix(f"the repair of {short(error, 60)}", fix)
         name = getattr(fix, "__name__", "<lambda>")
         if name == "<lambda>" or taken.setdefault(name, fix) is not fix:
             name = error
