@@ -36,7 +36,7 @@ class Result:
     """What became of one call: `value`, or `error` (a stable word) with its `detail`; `text` is for the model.
 
     Beside an agent's words there are ``stopped:<reason>`` (the session is stopped and no body ran) and ``paused`` (this
-    call, or one before it, waits for a person).
+    call, or one before it, waits for a person). A call that was not made has no `call_id`.
     """
 
     ok: bool
@@ -232,7 +232,7 @@ class Session:
             self._engine.resume(run, again=False)
         if run.stop is not None:
             return _stopped(tool, run.stop)
-        return _paused(tool, run.open_calls[-1]) if run.open_calls else None
+        return _behind(tool, run.open_calls[-1]) if run.open_calls else None
 
     def _result(self, drive: _Drive) -> Result:
         run, box = self.run, self._engine.setup.box
@@ -243,7 +243,7 @@ class Session:
             return _stopped(drive.tool, run.stop)
         self._held = "" if call.ok is not None else call.id
         if call.ok is None:
-            return _paused(call.tool, call)
+            return _paused(call)
         return Result(
             ok=bool(call.ok),
             value=call.value,
@@ -262,6 +262,16 @@ def _stopped(tool: str, stop: Stop) -> Result:
     return Result(ok=False, error=error, detail=str(stop), text=text, tool=tool)
 
 
-def _paused(tool: str, call: Call) -> Result:
-    detail = f"the call {call.id} of {call.tool} waits for a decision about it"
-    return Result(ok=False, error="paused", detail=detail, text=f"paused ({detail})", tool=tool, call_id=call.id)
+def _paused(call: Call) -> Result:
+    detail = _waits(call)
+    return Result(ok=False, error="paused", detail=detail, text=f"paused ({detail})", tool=call.tool, call_id=call.id)
+
+
+def _behind(tool: str, held: Call) -> Result:
+    """The result of a call that is not made; with the id of the held one, who decides by results would approve another call."""
+    detail = f"not made; {_waits(held)}"
+    return Result(ok=False, error="paused", detail=detail, text=f"paused ({detail})", tool=tool)
+
+
+def _waits(call: Call) -> str:
+    return f"the call {call.id} of {call.tool} waits for a decision about it"

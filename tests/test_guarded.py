@@ -451,7 +451,9 @@ def test_a_call_that_needs_a_person_is_paused_and_holds_the_session() -> None:
     session = guard.session()
     held = session.call("pay", {"n": 3})
     assert (held.ok, held.error, held.call_id) == (False, "paused", "call-1")
-    assert session.call("find", {"word": "a"}).error == "paused"
+    behind = session.call("find", {"word": "a"})
+    assert (behind.error, behind.tool, behind.call_id) == ("paused", "find", "")
+    assert behind.text == "paused (not made; the call call-1 of pay waits for a decision about it)"
     assert session.proceed().error == "paused"
     guard.agent.approve(session.run, held.call_id)
     assert paid == []
