@@ -531,6 +531,7 @@ def test_a_table_has_a_row_for_each_line_in_eighty_columns(call: Any, options: l
     assert max(map(len, lines)) <= 80
     names = "line order naive with repair fixes" if options else "line order answer fixes tries runs"
     assert " ".join(lines[0].split()) == names
+    assert sum("  region limit" in line for line in lines) == 2
 
 
 @pytest.mark.usefixtures("eighty_columns")

@@ -79,7 +79,8 @@ class Screen:
             self._bar = None
         rows, self._rows = self._rows, []
         if rows:
-            Console(highlight=False, markup=False, emoji=False).print(self._table(rows))
+            console = Console(highlight=False, markup=False, emoji=False)
+            console.print(self._table(rows, console.width))
         sys.stdout.flush()
 
     def note(self, text: str) -> None:
@@ -122,14 +123,16 @@ class Screen:
             return (str(line.number), order, _said(naive) if naive is not None else "", said, fixes)
         return (str(line.number), order, said, fixes, str(answer["attempts"]), str(answer["tool_runs"]))
 
-    def _table(self, rows: list[tuple[str, ...]]) -> Table:
+    def _table(self, rows: list[tuple[str, ...]], room: int) -> Table:
         table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
         names = ("naive", "with repair", "fixes") if self._naive else ("answer", "fixes", "tries", "runs")
         for name in ("line", "order", *names):
             figure = name in ("line", "tries", "runs")
             # Wide enough for the longest reasons; what is narrow wraps the order, which the reader knows.
             width = 21 if name in ("naive", "with repair", "answer") else None
-            table.add_column(name, justify="right" if figure else "left", overflow="fold", min_width=width)
+            # Two answers leave the order what is beside them; a wider one would push the fixes out at the right.
+            most = max(room - 66, 14) if name == "order" and self._naive else None
+            table.add_column(name, justify="right" if figure else "left", overflow="fold", min_width=width, max_width=most)
         for row in rows:
             table.add_row(*(Text(cell) for cell in row))
         return table
