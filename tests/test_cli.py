@@ -792,6 +792,8 @@ def test_a_machine_with_limits_of_its_own_is_checked_under_them(call: Any) -> No
     assert "no limit in force bounds the cycle gather -> gather" in " ".join(done.out.split())
 
 
+WITH_A_TOOL = Agent({"look_here": lambda: 1}, lambda ask: "done")
+OF_ITS_TOOL = attrs.evolve(AGENT, states=[attrs.evolve(one, tools={"look_here"}) for one in AGENT.states])
 TWO_TURNS = Agent([], lambda ask: "done", limits=Limits(max_turns=2))
 ITS_ENGINE = TWO_TURNS.engine
 
@@ -801,6 +803,20 @@ def test_the_worst_case_of_an_agent_or_its_engine_is_that_under_its_own_limits(c
     done = call("bound", "--machine", f"{__name__}:{name}", "--json")
 
     assert (done.code, json.loads(done.out)["model_turns"]) == (0, turns)
+
+
+def test_the_worst_case_of_an_agent_counts_its_own_tools_unless_others_are_given(call: Any) -> None:
+    done = call("bound", "--machine", f"{__name__}:WITH_A_TOOL", "--json")
+    assert json.loads(done.out)["per_tool"] == {"look_here": 6}
+    done = call("bound", "--machine", f"{__name__}:WITH_A_TOOL", "--tools", "fsm_agent.lab.warehouse:TOOLS", "--json")
+    assert "look_here" not in json.loads(done.out)["per_tool"]
+
+
+def test_a_machine_of_tools_that_are_not_there_has_no_worst_case(call: Any) -> None:
+    done = call("bound", "--machine", f"{__name__}:OF_ITS_TOOL")
+
+    assert (done.code, done.out) == (2, "")
+    assert "allows the tool 'look_here', which is not there; " in done.err
 
 
 def test_a_module_that_breaks_while_it_is_imported_is_one_line(

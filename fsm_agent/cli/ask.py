@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 import click
+from click.core import ParameterSource
 
 from fsm_agent.cli.exits import OK, SOME_FAILED
 from fsm_agent.cli.named import attribute_named
@@ -92,6 +93,11 @@ def _from_stdin() -> str:
         return sys.stdin.read()
     except UnicodeDecodeError as error:
         raise click.UsageError(f"the question is no {error.encoding} text: {error.reason} at byte {error.start}") from None
+
+
+def tools_given() -> bool:
+    """Whether the running command was told its tools, and does not take those of the option's default."""
+    return click.get_current_context().get_parameter_source("tools_name") is not ParameterSource.DEFAULT
 
 
 def tools_named(name: str) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from fsm_agent.cli.ask import limit_option, limits_named, tools_named, tools_option
+from fsm_agent.cli.ask import limit_option, limits_named, tools_given, tools_named, tools_option
 from fsm_agent.cli.exits import OK, SOME_FAILED
 from fsm_agent.cli.machines import NAMES, machine_help, machine_of
 from fsm_agent.core.limits import Limits
@@ -21,6 +21,7 @@ def command(machine: str, tools_name: str, limits: tuple[str, ...], as_json: boo
 
     It is computed from the machine's rows, the limits and the tools, before
     anything is called; each call may be repaired while it has attempts left.
+    An agent given as the machine is taken with its own limits and tools.
     Exit codes: 0 all of it is bounded, 1 some is not.
 
     \b
@@ -31,14 +32,18 @@ def command(machine: str, tools_name: str, limits: tuple[str, ...], as_json: boo
     import attrs
 
     from fsm_agent.core.bounds import worst_case
-    from fsm_agent.core.checks import check_bounds, check_table
+    from fsm_agent.core.checks import check_bounds, check_names, check_table
     from fsm_agent.host.tool_forms import toolset
 
     found = machine_of(machine, *NAMES)
     bounds = limits_named(found.limits or Limits(), limits)
     check_table(found.table)
     check_bounds(found.table, bounds)
-    worst = attrs.asdict(worst_case(found.table, bounds, toolset(tools_named(tools_name)), repairs=None))
+    own = None if tools_given() else found.box
+    box = toolset(tools_named(tools_name)) if own is None else own
+    # A tool that is called and not counted would make the figures too low.
+    check_names(found.table, bounds, (), box.names())
+    worst = attrs.asdict(worst_case(found.table, bounds, box, repairs=None))
     per_tool = worst.pop("per_tool")
     if as_json:
         from fsm_agent.cli.terminal import write_line

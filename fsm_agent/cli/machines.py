@@ -6,7 +6,9 @@ import attrs
 
 from fsm_agent.cli.named import attribute_named, reading
 from fsm_agent.core.errors import BuildError
+from fsm_agent.core.gate import Toolbox
 from fsm_agent.core.limits import Limits
+from fsm_agent.core.setup import Setup
 from fsm_agent.core.table import Kind, State, Table
 
 NAMES = ("agent", "autogpt", "desk", "naive")
@@ -15,10 +17,11 @@ DRAWN = (*NAMES, "breaker")
 
 @attrs.frozen
 class Machine:
-    """A table with the limits that it is run under, where it is run at all."""
+    """A table with the limits that it is run under, where it is run at all, and the tools of the agent that runs it."""
 
     table: Table
     limits: Limits | None
+    box: Toolbox | None = None
 
 
 def machine_help(*names: str) -> str:
@@ -76,9 +79,11 @@ def _imported(name: str) -> Machine:
     found = attribute_named(name)
     with reading(repr(name)):
         engine = getattr(found, "engine", None)
-        own = (getattr(one, "limits", None) for one in (found, getattr(found, "setup", None), getattr(engine, "setup", None)))
+        setups = (found, getattr(found, "setup", None), getattr(engine, "setup", None))
+        own = (getattr(one, "limits", None) for one in setups)
         limits = next((one for one in own if isinstance(one, Limits)), Limits())
+        box = next((one.box for one in setups if isinstance(one, Setup)), None)
         try:
-            return Machine(table_of(found), limits)
+            return Machine(table_of(found), limits, box)
         except BuildError:
             raise BuildError(f"{name!r} is a {type(found).__name__:.60}, which has no table of states and rows") from None
