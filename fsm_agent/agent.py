@@ -26,7 +26,7 @@ from fsm_agent.core.setup import Setup, Work
 from fsm_agent.core.strategies import Strategy
 from fsm_agent.core.table import Table
 from fsm_agent.core.tools import Tool, Toolset
-from fsm_agent.core.transcript import as_plain, is_messages, transcript
+from fsm_agent.core.transcript import as_plain, has_messages, transcript
 from fsm_agent.core.typed_answer import typed_answer
 from fsm_agent.core.values import OF_ITSELF, Policy
 from fsm_agent.core.work import WORK
@@ -181,7 +181,7 @@ class Agent(People, Streams):
         if fields is not None and not isinstance(fields, Mapping):
             raise RunError(f"fields is {short(fields, 60)}; give a mapping of names to values, or leave it out")
         check_kinds(limits=(limits, Limits))
-        if is_messages(request):
+        if has_messages(request):
             request = as_plain(request)
         elif type(request) is not str and issubclass(type(request), str):
             # A text of another class has no form in a saved run.

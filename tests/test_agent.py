@@ -28,6 +28,7 @@ from fsm_agent.core.errors import (
     TableError,
 )
 from fsm_agent.core.events import Decided
+from fsm_agent.core.messages import Message, Role
 from fsm_agent.core.tools import BreakerPolicy, Outcome, Tool
 from fsm_agent.host.breaker import BreakerState
 from fsm_agent.host.clock import ScriptedClock, SystemClock
@@ -141,6 +142,15 @@ def test_a_run_that_was_not_driven_has_no_answer() -> None:
 
     with pytest.raises(RunError, match=r"stands still in state 'gather' without an answer; drive it on"):
         one.answer(run)
+
+
+def test_a_history_goes_on_with_a_message_written_as_a_mapping() -> None:
+    host = agent(tool("look_up", look_up), decide=script(ToolCall("look_up", {"sku": "A"}), "seven"))
+    said = host.history(host.run("how many A?").run)
+    answer = host.run([*said, {"role": "user", "content": "and B?"}])
+
+    assert (answer.status, answer.text) == ("ok", "seven")
+    assert host.history(answer.run)[: len(said) + 1] == [*said, Message(role=Role.USER, text="and B?")]
 
 
 def test_an_agent_without_a_decider_is_driven_by_hand() -> None:

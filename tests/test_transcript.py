@@ -32,7 +32,7 @@ from fsm_agent.core.messages import Message, Role
 from fsm_agent.core.run import Run
 from fsm_agent.core.saving import load, save
 from fsm_agent.core.table import Table
-from fsm_agent.core.transcript import as_plain, first_messages, given_ids, is_history, is_messages, transcript
+from fsm_agent.core.transcript import as_plain, first_messages, given_ids, has_messages, is_history, transcript
 from fsm_agent.core.values import Decision, Judgement, Policy, ToolCall
 
 SYSTEM, USER, ASSISTANT, TOOL = Role.SYSTEM, Role.USER, Role.ASSISTANT, Role.TOOL
@@ -397,11 +397,12 @@ def test_a_run_gives_no_id_that_its_history_has_already() -> None:
 
 def test_histories_and_messages_are_told_apart_from_other_requests() -> None:
     assert is_history([{"role": "user"}])
-    assert is_messages([Message(role=USER, text="hi")])
+    assert has_messages([Message(role=USER, text="hi")])
+    assert has_messages([Message(role=USER), {"role": "user"}])
     for other in ("hi", [], [{"text": "hi"}], [1], {"role": "user"}, None, [Message(role=USER)]):
         assert not is_history(other)
-    for other in ("hi", [], [{"role": "user"}], [Message(role=USER), {"role": "user"}], None):
-        assert not is_messages(other)
+    for other in ("hi", [], [{"role": "user"}], None):
+        assert not has_messages(other)
 
 
 class Unread(list[Any]):

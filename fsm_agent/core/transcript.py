@@ -94,16 +94,18 @@ def given_ids(request: Any) -> list[str]:
     return [call.id for message in first_messages(request) for call in message.calls] if is_history(request) else []
 
 
-def is_messages(request: Any) -> bool:
-    """True for a list of Message records."""
-    listed = type(request) is list or type(request) is tuple
-    return listed and bool(request) and all(type(one) is Message for one in request)
+def has_messages(request: Any) -> bool:
+    """True for a list with Message records in it, alone or beside the mappings of whoever goes on talking."""
+    return (type(request) is list or type(request) is tuple) and any(type(one) is Message for one in request)
 
 
-def as_plain(messages: Sequence[Message]) -> list[dict[str, Any]]:
-    """Messages as plain mappings: what a request may be made of, and what can be saved."""
-    plain: list[dict[str, Any]] = []
+def as_plain(messages: Sequence[Any]) -> list[Any]:
+    """Messages as plain mappings: what a request may be made of, and what can be saved; the rest of the list as it is."""
+    plain: list[Any] = []
     for n, message in enumerate(messages):
+        if type(message) is not Message:
+            plain.append(message)
+            continue
         if not isinstance(message.text, str):
             raise RunError(f"message {n} of the history has the text {short(message.text, 60)}; give a text")
         if not isinstance(message.calls, list | tuple) or not all(isinstance(call, ToolCall) for call in message.calls):
