@@ -499,7 +499,7 @@ def test_an_observer_that_raises_is_noted_and_nothing_else_changes(drive: Any, e
     noted = [row for row in one.trace if row[0] == "observer_failed"]
 
     assert len(noted) == 11
-    assert noted[0] == ("observer_failed", 0.0, "quote", f"on_enter raised {type(error).__name__}: {error}")
+    assert noted[0] == ("observer_failed", 0.0, "quote", f"on_enter raised {type(error).__name__}: {error}".removesuffix(": "))
     assert [row for row in one.trace if row[0] != "observer_failed"] == other.trace
     assert attrs.evolve(one, flat_trace=[]) == attrs.evolve(other, flat_trace=[])
     assert answers[0].text == answers[1].text

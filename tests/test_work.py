@@ -155,6 +155,13 @@ def test_a_normalizer_that_raises_refuses_the_request_with_its_reason(error: Exc
     assert word in hand.run.note
 
 
+def test_a_normalizer_that_raises_without_a_word_refuses_by_its_name_alone() -> None:
+    def refuse(request: Any) -> Any:
+        raise ValueError
+
+    assert Hand(normalizer=refuse).run.note == "the normalizer refused the request: ValueError"
+
+
 class Unequal:
     def __eq__(self, other: object) -> bool:
         raise RuntimeError("no comparing")

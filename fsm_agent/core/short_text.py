@@ -80,7 +80,7 @@ def _brief(value: Any, room: int, depth: int) -> str:
 
 
 def said_by(error: BaseException) -> str:
-    """``ValueError: no such region``: an exception's type and message on one line; never raises, whatever its class does."""
+    """``ValueError: no such region``: an exception's type and message, if any, on one line; never raises, whatever its class does."""
     try:
         name = str.__str__(type(error).__name__)
     except Exception:
@@ -89,7 +89,7 @@ def said_by(error: BaseException) -> str:
         message = short(str.__str__(str(error)))[1:-1]
     except Exception:
         message = "(its message could not be read)"
-    return f"{name}: {message}"
+    return f"{name}: {message}" if message else name
 
 
 def cut(text: str, limit: int) -> str:
