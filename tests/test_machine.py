@@ -25,6 +25,7 @@ from fsm_agent.core.errors import NoRow, RunError, TableError
 from fsm_agent.core.guards import Guard, Opaque, steps_left
 from fsm_agent.core.limits import Limits
 from fsm_agent.core.run import Call, Run
+from fsm_agent.core.short_text import said_by
 from fsm_agent.core.table import Kind, Row, State, Table
 from fsm_agent.lab.tables import DESK, NAIVE
 
@@ -282,6 +283,17 @@ def test_a_guard_that_says_anything_false_or_raises_is_closed(answer: Any, stock
     run = a_run("s")
     assert Machine(asked_table([after, shut, Says(KeyboardInterrupt())], []), stock=stock).fire(run, "go") == [shut]
     assert run.state == "t1"
+
+
+@both
+@pytest.mark.parametrize("error", [*RAISED, NO[-1]], ids=lambda error: type(error).__name__)
+def test_why_a_guard_could_not_be_asked_stands_in_the_trace(error: Any, stock: bool) -> None:
+    run = a_run("s")
+    run.spent_s = 2.5
+    before = run.trace
+    Machine(asked_table([Says(True), Says(error, "typo")], []), stock=stock).fire(run, "go")
+    why = said_by(error) if isinstance(error, Exception) else "ValueError: it will not say"
+    assert run.trace == [*before, ("guard_failed", 2.5, "typo", why)]
 
 
 @both

@@ -18,6 +18,7 @@ from transitions.core import Transition as _Transition
 from fsm_agent.core.errors import NoRow
 from fsm_agent.core.guards import AllOf, Guard, Opaque, Spending
 from fsm_agent.core.run import Run
+from fsm_agent.core.short_text import said_by
 from fsm_agent.core.table import Table
 
 # The guards that are asked by their own test, without a call in between.
@@ -26,20 +27,25 @@ _Check = Callable[[_EventData], bool]
 
 
 def _condition(guard: Guard) -> _Check:
-    # transitions opens an edge only for values equal to True, so the adapter hands over real booleans. A guard that
-    # raises has not said yes; it is named among the closed ones, and the run goes the way of a closed guard.
+    # transitions opens an edge only for values equal to True, so the adapter hands over real booleans. A guard that raises has not said
+    # yes; the trace says so, it is named among the closed ones, and the run goes the way of a closed guard.
     def condition(event: _EventData) -> bool:
+        run = cast(Run, event.model)
         try:
-            if guard(cast(Run, event.model)):
+            if guard(run):
                 return True
-        except Exception:
-            pass
+        except Exception as error:
+            _note_failed(run, guard, error)
         closed: list[Guard] = next(iter(event.args))
         closed.append(guard)
         return False
 
     condition.__name__ = guard.name
     return condition
+
+
+def _note_failed(run: Run, guard: Guard, error: Exception) -> None:
+    run.flat_trace.extend(("guard_failed", run.spent_s, guard.name, said_by(error)))
 
 
 class _LeanTransition(_Transition):
@@ -58,8 +64,8 @@ class _LeanEvent(_Event):
                 try:
                     if test(model):
                         continue
-                except Exception:
-                    pass
+                except Exception as error:
+                    _note_failed(model, guard, error)
                 if closed is not None:
                     closed.append(guard)
                 break

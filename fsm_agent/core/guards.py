@@ -131,7 +131,7 @@ _FIGURES = frozenset({"work_until_s", *(field.name for field in attrs.fields(Lim
 
 @attrs.frozen(eq=False)
 class Opaque:
-    """A guard that is any function of a run; every proof treats it as open."""
+    """A guard that is any function of a run; every proof treats it as open. One that raises is closed, and the trace says why."""
 
     name: str = attrs.field(converter=_word)
     test: Callable[[Run], bool] = attrs.field(validator=_test)

@@ -16,8 +16,8 @@ class TraceEvent:
     """One line of a run's trace.
 
     `kind` is one of run_started, state_entered, decision, decision_failed, malformed, call_admitted, call_refused,
-    call_started, call_reused, call_retried, call_finished, call_repaired, judged, guard_closed, waiting, paused, message,
-    resumed, composed, compose_failed, observer_failed, repair_failed, answer. `at_s` is the time the run had spent, `subject` a
+    call_started, call_reused, call_retried, call_finished, call_repaired, judged, guard_closed, guard_failed, waiting, paused,
+    message, resumed, composed, compose_failed, observer_failed, repair_failed, answer. `at_s` is the time the run had spent, `subject` a
     state, tool, call id, guard, stop reason or the number of a turn. `time` is the UTC second at which it was heard of, where somebody
     listened.
     """

@@ -24,8 +24,8 @@ NAMED = frozenset({
 })  # fmt: skip
 # Every kind of line that a run's trace has.
 KINDS = NAMED | {
-    "call_repaired", "call_retried", "compose_failed", "decision_failed", "judged", "malformed", "message", "observer_failed",
-    "repair_failed",
+    "call_repaired", "call_retried", "compose_failed", "composed", "decision_failed", "guard_failed", "judged", "malformed", "message",
+    "observer_failed", "repair_failed",
 }  # fmt: skip
 # How like a word must be to be the other one mistyped, and to be nothing else beside one that is right.
 _NEAR, _SURELY = 0.75, 0.9
