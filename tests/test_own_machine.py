@@ -13,7 +13,7 @@ from typing import Any
 import attrs
 import pytest
 
-from fsm_agent import Agent, Limits, Row, Run, State, StopReason, Table, ToolCall, diagrams
+from fsm_agent import Agent, Limits, Row, Run, Setup, State, StopReason, Table, ToolCall, diagrams
 from fsm_agent.core.answers import Answer
 from fsm_agent.core.checks import check_bounds, check_table
 from fsm_agent.core.effects import CallTools, Decide, OwnEffect
@@ -828,3 +828,21 @@ def test_the_stop_of_a_state_that_only_calls_names_all_that_keeps_the_run_from_g
     assert set(stopped.stop.raise_to) == {"max_same_call", *also}
     answer = agent.resume(agent.load(agent.save(stopped.run)), **stopped.stop.raise_to)
     assert (answer.stop_reason, answer.usage["turns"]) == ("answered", 4)
+
+
+@both
+@pytest.mark.parametrize(("error", "told"), [(OSError("closed"), "OSError: closed"), (ValueError(), "ValueError")])
+def test_a_run_that_fails_by_an_effect_of_which_its_work_notes_nothing_says_which(drive: Any, error: Exception, told: str) -> None:
+    class Silent(Quote):
+        def tell(self, setup: Setup, run: Run, event: Event) -> str | None:
+            return "failed" if isinstance(event, PerformFailed) else super().tell(setup, run, event)
+
+    def fails(effect: Rate) -> int:
+        raise error
+
+    rows = [row for row in SHOP.rows if row.target != "quote"]
+    one = shop(fails, work={"quote": Silent()}, machine=attrs.evolve(SHOP, rows=rows))
+    answer = drive(one, started(one))
+
+    assert (answer.stop_reason, answer.stop.detail) == (StopReason.FATAL, told)
+    assert answer.text.endswith(f"Stopped: fatal ({told}).")

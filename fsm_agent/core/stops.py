@@ -8,6 +8,7 @@ from typing import Any
 
 import attrs
 
+from fsm_agent.core.events import PerformFailed
 from fsm_agent.core.gate import fault_text
 from fsm_agent.core.guards import (
     AllOf,
@@ -129,6 +130,10 @@ def _note(run: Run, outcome: str) -> str:
 
 def _failure(run: Run) -> str:
     """The last failure, by which a run ends that neither repairs it nor asks its decider again."""
+    told = run.flat_journal[-1] if run.flat_journal else None
+    if type(told) is PerformFailed:
+        # Of an effect of the user's own, whose work has noted nothing.
+        return f"{told.error}: {told.message}" if told.message else told.error
     for call in reversed(run.calls):
         if call.error:
             return f"{call.tool} failed: {fault_text(call)}"
