@@ -165,7 +165,7 @@ def test_a_model_that_fails_is_named_as_what_failed(ask: Ask, monkeypatch: pytes
 
 @pytest.mark.parametrize(
     ("how", "code", "said"),
-    [((), 1, "[paused: paused]"), (("--yes",), 0, "[ok: answered]")],
+    [((), 1, "[paused]"), (("--yes",), 0, "[ok: answered]")],
     ids=["nobody says yes", "yes to all"],
 )
 def test_a_call_that_needs_a_person_waits_unless_all_are_approved(ask: Ask, how: tuple[str, ...], code: int, said: str) -> None:
@@ -201,7 +201,7 @@ def test_where_nobody_approves_the_answer_waits_and_what_would_approve_is_said(
     code, out, err = ask("ask", "please", "--model", "shop:Buyer", "--tools", "shop:FOR_BUYING", "--instructions", "tea")
 
     assert (code, out) == (1, "Paused: waits for buy (b1, approval).\n")
-    assert err.splitlines()[-2:] == ["fsm-agent: nobody is there to approve buy; --yes approves every call", "[paused: paused]"]
+    assert err.splitlines()[-2:] == ["fsm-agent: nobody is there to approve buy; --yes approves every call", "[paused]"]
 
 
 def test_ctrl_c_at_the_question_stops_the_command(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -173,8 +173,8 @@ def _print(answer: Answer, *, as_json: bool) -> None:
         return
     # A model's text must not steer the terminal that it is printed on.
     click.echo("\n".join(map(printable, answer.text.expandtabs().split("\n"))))
-    reason = answer.stop_reason.value if answer.stop_reason is not None else "paused"
-    click.echo(f"[{answer.status.value}: {reason}]", err=True)
+    reason = f": {answer.stop_reason.value}" if answer.stop_reason is not None else ""
+    click.echo(f"[{answer.status.value}{reason}]", err=True)
 
 
 def answer_json(answer: Answer) -> dict[str, Any]:
