@@ -267,6 +267,24 @@ def test_a_model_may_write_json_decisions(mode: str) -> None:
 
 @both
 @pytest.mark.parametrize(
+    ("finish", "reason"), [("length", "truncated"), ("content_filter", "content_filter"), ("refusal", "content_filter")]
+)
+def test_a_json_decision_that_was_cut_off_is_not_one_that_is_written_badly(mode: str, finish: str, reason: str) -> None:
+    half = {"raw": '{"type": "tool", "toolName": "s", "args": {"q": ', "finish": finish}
+    holds(mode, tools={"s": tool()}, model=[half], expect={"stop_reason": reason, "finish_reason": finish, "model_turns": 1})
+
+
+@both
+def test_a_json_model_says_nothing_or_closes_in_words(mode: str) -> None:
+    nothing = {"limits": {**OFF, "max_invalid_decisions": 2}, "model": [{"raw": " "}], "model_then": "repeat-last"}
+    holds(mode, **nothing, expect={"stop_reason": "model_empty", "model_turns": 3})
+    turns = [asks("a"), asks("b"), {"raw": "what I found"}]
+    expect = {"stop_reason": "max_tool_calls", "text_has": ["what I found"], "model_turns": 3}
+    holds(mode, tools={"s": tool()}, limits={**OFF, "max_tool_calls": 1}, model=turns, closing=None, expect=expect)
+
+
+@both
+@pytest.mark.parametrize(
     "turn",
     [
         {"raw": {"type": "tool", "toolName": "s", "args": {"q": "x"}}},

@@ -64,17 +64,18 @@ class JsonDecisions:
         reply = self.model.reply(asked)
         if inspect.isawaitable(reply):
             return _later(reply, request.purpose)
-        return _taken(reply, request.purpose)
+        return taken(reply, request.purpose)
 
     def _schema(self, request: ModelRequest) -> dict[str, Any] | None:
         return decision_schema(request.tools, self.max_text) if self.constrained else None
 
 
 async def _later(reply: Awaitable[Decision], purpose: Purpose) -> Decision:
-    return _taken(await reply, purpose)
+    return taken(await reply, purpose)
 
 
-def _taken(reply: Decision, purpose: Purpose) -> Decision:
+def taken(reply: Decision, purpose: Purpose) -> Decision:
+    """What the text of a reply says, by what it was asked for; MalformedDecision where it should be a decision and is none."""
     if purpose is Purpose.DECIDE:
         return _read(reply)
     return reply if purpose is Purpose.VERIFY else _unwrapped(reply, purpose)

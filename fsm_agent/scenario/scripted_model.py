@@ -7,11 +7,11 @@ from typing import Any
 
 import attrs
 
-from fsm_agent.core.json_decisions import decision_of_json
 from fsm_agent.core.messages import Purpose
 from fsm_agent.core.plain import dumps
 from fsm_agent.core.values import Decision
-from fsm_agent.host.model import FailureKind, MalformedDecision, ModelFailed, ModelRequest
+from fsm_agent.host.model import FailureKind, ModelFailed, ModelRequest
+from fsm_agent.models.json_model import taken
 from fsm_agent.scenario.named_errors import exception_named
 from fsm_agent.scenario.script import MOST_REQUESTS, ScriptEnded, decision_of, finish_of, usage_of
 from fsm_agent.scenario.stage import at_once
@@ -77,7 +77,7 @@ class ScriptedModel:
         if "raise" in turn:
             raise _failure(turn, names)
         if "raw" in turn:
-            return _read(turn, filled(turn["raw"], names))
+            return _read(turn, filled(turn["raw"], names), request.purpose)
         return decision_of(turn, names, before, self.world.argument_schemas)
 
 
@@ -94,10 +94,8 @@ def _failure(turn: Mapping[str, Any], names: Mapping[str, Any]) -> BaseException
     return ModelFailed(kind, f"{name}: {message}" if message else name, retry_after_s, usage)
 
 
-def _read(turn: Mapping[str, Any], raw: Any) -> Decision:
-    text, usage = raw if isinstance(raw, str) else dumps(raw), usage_of(turn.get("usage"))
-    try:
-        decision = decision_of_json(text)
-    except ValueError as error:
-        raise MalformedDecision(str(error), usage) from None
-    return attrs.evolve(decision, finish=finish_of(turn, bool(decision.calls)), usage=usage)
+def _read(turn: Mapping[str, Any], raw: Any, purpose: Purpose) -> Decision:
+    """What a model that writes JSON decisions is taken to say: the same as behind `JsonDecisions`, cut-off replies among it."""
+    text = raw if isinstance(raw, str) else dumps(raw)
+    decision = taken(Decision(text=text, finish=str(turn.get("finish") or ""), usage=usage_of(turn.get("usage"))), purpose)
+    return attrs.evolve(decision, finish=finish_of(turn, bool(decision.calls)))
