@@ -306,6 +306,15 @@ def test_a_body_without_steps_returns_nothing(mode: str) -> None:
 
 
 @both
+def test_what_a_client_answers_is_not_classified_by_what_a_body_said_before(mode: str) -> None:
+    busy = tool(effect="undeclared", does=[{"return": "x", "class": "RETRYABLE"}])
+    client = {**tool(does=[{"class": "FATAL"}]), "where": "client"}
+    turns = [asks("a"), {"calls": [{"id": "u", "tool": "ui", "args": {"q": "x"}}]}, DONE]
+    expect = {"status": "ok", "results": [{"call": "a", "ok": False}, {"call": "u", "ok": True, "value": "clicked"}]}
+    holds(mode, tools={"s": busy, "ui": client}, model=turns, client=[{"call": "u", "return": "clicked"}], expect=expect)
+
+
+@both
 def test_a_model_may_raise(mode: str) -> None:
     holds(mode, model=[{"raise": "ValueError", "message": "no"}], expect={"stop_reason": "model_error", "raises": None})
     holds(mode, model=[{"raise": "rate_limited", "retry_after_s": 4}, DONE], expect={"status": "ok", "waited_s": 4, "model_turns": 2})

@@ -69,7 +69,8 @@ class ScriptedTool:
             fn=self._abody if self.world.stage.asynchronous else self._body,
             args=args,
             returns=returns,
-            classify=_classify if any(map(_is_classified, self.steps)) else None,
+            # What a client answers no body has said anything of.
+            classify=_classify if self.keys.get("where") != "client" and any(map(_is_classified, self.steps)) else None,
             context_parameter=self.context_name,
             approval=self._approval if isinstance(approval, list) else approval,
             **declared,
