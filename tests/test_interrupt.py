@@ -133,7 +133,10 @@ def test_what_is_not_known_of_a_body_that_was_left_is_said(gate: threading.Event
     assert [call.error for call in driven.run.calls] == [word]
     assert any("take effect" in question for question in answer.next_questions) is (effect == "at_most_once")
     gate.set()
-    assert agent.resume(driven.run).text == "done"
+    done = agent.resume(driven.run)
+    # Whoever cancels a run does not wait for its answer, so what is not known is asked once more.
+    assert done.text.splitlines()[0] == "done"
+    assert done.stop_reason == ("question" if effect == "at_most_once" else "answered")
     # What may be begun again is, and nothing else.
     assert len(ran) == runs
 

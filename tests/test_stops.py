@@ -689,10 +689,11 @@ def test_a_fatal_result_says_more_than_a_limit_that_closed_in_the_same_turn() ->
 
 def test_that_nobody_objects_makes_no_answer_of_nothing() -> None:
     """Seed 002 could say ok with an empty answer."""
-    engine = an_engine(limits=off())
+    engine = an_engine(limits=off(), verifies=True)
     run = engine.start("x")
     engine.tell(run, calling(ToolCall("look", {}, "c1")))
     engine.tell(run, Returned("c1", "nothing new", Verdict(result_class=ResultClass.NO_PROGRESS)))
+    engine.tell(run, Judged(Judgement(decision="done")))
     answer = answer_of(run)
     assert answer is not None
     assert (answer.status, answer.stop_reason) == (Status.FAILED, StopReason.NO_PROGRESS)
@@ -1055,7 +1056,8 @@ def test_of_a_call_that_the_window_has_passed_by_only_what_is_in_it_is_told() ->
 
 def paying(**parts: Any) -> Hand:
     """A run whose first turn pays; the body has begun."""
-    hand = Hand(by_hand.a_tool("pay", effect="at_most_once"), by_hand.a_tool(), limits=off(), **parts)
+    limits = off(**parts.pop("extra", {}))
+    hand = Hand(by_hand.a_tool("pay", effect="at_most_once"), by_hand.a_tool(), limits=limits, **parts)
     return hand.decides(ToolCall("pay", {"eur": 5}, "p")).begins("p")
 
 
@@ -1082,16 +1084,32 @@ def test_a_run_without_a_word_of_its_model_has_the_question_as_its_text() -> Non
 
 
 def test_what_a_stop_has_asked_is_not_asked_again_by_the_run_that_was_taken_up() -> None:
-    hand = paying().tell(Cancelled())
+    hand = paying(extra={"max_turns": 1}).fails("p", "TimeoutError")
     stopped = answer_of(hand.run)
     assert stopped is not None
-    assert stopped.next_questions == (ASKED, "May the run go on?")
+    assert stopped.stop_reason is StopReason.MAX_TURNS
+    assert stopped.next_questions[0] == ASKED
     assert ASKED in stopped.text
-    hand.engine.resume(hand.run)
+    hand.engine.resume(hand.run, stopped.stop.raise_to if stopped.stop else None)
     hand.decides(text="as you like", finish="stop")
     answer = answer_of(hand.run)
     assert answer is not None
     assert (answer.stop_reason, answer.text, answer.next_questions) == (StopReason.ANSWERED, "as you like", (ASKED,))
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_what_a_cancelled_run_has_asked_may_have_reached_nobody_and_is_asked_again(times: int) -> None:
+    hand = paying()
+    for _ in range(times):
+        hand.tell(Cancelled())
+        stopped = answer_of(hand.run)
+        assert stopped is not None
+        assert stopped.next_questions == (ASKED, "May the run go on?")
+        hand.engine.resume(hand.run)
+    hand.decides(text="all paid", finish="stop")
+    answer = answer_of(hand.run)
+    assert answer is not None
+    assert (answer.stop_reason, answer.text) == (StopReason.QUESTION, f"all paid\n\n{ASKED}")
 
 
 def test_a_pause_has_asked_nothing_so_the_run_that_people_let_go_on_asks_at_its_end() -> None:

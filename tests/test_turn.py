@@ -15,14 +15,19 @@ from hypothesis import strategies as st
 
 from fsm_agent.core.contracts import TableResult
 from fsm_agent.core.effects import CallTools, Decide, Judge, Wait
+from fsm_agent.core.engine import Engine
 from fsm_agent.core.errors import WrongEvent
 from fsm_agent.core.events import CircuitOpen, Event, Gone, Lost, Raised, Returned, Reused, Skipped
 from fsm_agent.core.limits import Limits
+from fsm_agent.core.messages import Role
 from fsm_agent.core.replay import replay
 from fsm_agent.core.results import backoff_s
 from fsm_agent.core.run import Run
+from fsm_agent.core.setup import Setup
 from fsm_agent.core.storable import storable
+from fsm_agent.core.table import Row, State, Table
 from fsm_agent.core.tools import Retry, Tool, Toolset
+from fsm_agent.core.transcript import transcript
 from fsm_agent.core.values import ResultClass, StopReason, ToolCall
 from fsm_agent.core.work import WORK
 
@@ -835,3 +840,25 @@ def test_results_fold_in_call_order_so_any_order_of_arrival_gives_the_same_run(
 ) -> None:
     order = data.draw(st.permutations(range(len(kinds))))
     assert arrived(kinds, list(order), limits, attempts) == arrived(kinds, list(range(len(kinds))), limits, attempts)
+
+
+def test_what_a_machine_does_not_come_to_call_has_its_result_before_the_next_decision() -> None:
+    table = Table(
+        name="thinks twice",
+        initial="think",
+        states=(
+            State("think", work="decide"), State("again", work="decide"),
+            State("act", work="call", tools=None), State("end", work="answer"),
+        ),
+        rows=(
+            Row("think", "decided", "again"), Row("again", "decided", "act"),
+            *(Row(state, outcome, "end") for state in ("think", "again") for outcome in ("proposed", "failed", "stopped")),
+            *(Row("act", outcome, "end") for outcome in ("called", "failed", "no_progress", "stopped")),
+        ),
+    )  # fmt: skip
+    engine = Engine(Setup(table=table, box=Toolset([a_tool("look"), a_tool("pay")]), work=WORK, limits=off(max_steps=9)))
+    hand = Hand(engine=engine).decides(ToolCall("look", {}, "first")).decides(ToolCall("pay", {}, "second")).begins().gives("second")
+
+    assert [(call.id, call.ok, call.error) for call in hand.run.calls] == [("first", False, "skipped:not_called"), ("second", True, "")]
+    told = [(message.role, message.call_id) for message in transcript(hand.run, engine.setup.box)]
+    assert told[1:] == [(Role.ASSISTANT, ""), (Role.TOOL, "first"), (Role.ASSISTANT, ""), (Role.TOOL, "second")]

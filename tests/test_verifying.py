@@ -294,12 +294,25 @@ def test_missing_evidence_counts_as_a_round_too() -> None:
 
 def test_no_progress_is_verified_without_a_text_and_nothing_found_is_no_answer() -> None:
     """Seed 002 could say ok with an empty answer."""
-    hand = Hand(limits=off()).asks("look").gives("c1", "hint", says("NO_PROGRESS"))
+    hand = Hand(limits=off(), verifies=True).asks("look").gives("c1", "hint", says("NO_PROGRESS")).judges("done")
     assert hand.reason is StopReason.NO_PROGRESS
     answer = answer_of(hand.run)
     assert answer is not None
     assert answer.status is not Status.OK
     assert answer.text
+
+
+@pytest.mark.parametrize("least", [0, 1, None])
+def test_where_nothing_was_found_or_said_and_nobody_is_asked_it_is_gathered_on(least: int | None) -> None:
+    hand = Hand(limits=off(min_evidence=least, max_verify_rounds=2)).asks("look").gives("c1", "hint", says("NO_PROGRESS"))
+    assert isinstance(hand.effect, Decide)
+    assert hand.run.path == ["normalize", "gather", "verify", "gather"]
+    hand.asks("look").gives("c2", "hit")
+    assert hand.decides(text="one hit").reason is StopReason.ANSWERED
+
+    stuck = Hand(limits=off(min_evidence=least, max_verify_rounds=2)).asks("look").gives("c1", "hint", says("NO_PROGRESS"))
+    stuck.asks("look").gives("c2", "hint", says("NO_PROGRESS"))
+    assert (stuck.reason, stuck.run.verify_rounds) == (StopReason.UNVERIFIED, 2)
 
 
 def test_no_progress_after_a_cut_off_text_does_not_pass_it_off_as_the_answer() -> None:

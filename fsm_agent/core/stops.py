@@ -157,15 +157,20 @@ def _own_reason(run: Run, table: Table, state: str) -> StopReason:
 def unclear_calls(run: Run) -> list[Call]:
     """The calls that were begun and of which nobody knows whether they took effect: a run that had them asks (03, sections 5 and 6).
 
-    What an earlier stop of the run has said already is not asked again: whoever took the run up knows. A pause has said nothing of it.
+    What an earlier stop of the run has said already is not asked again: whoever took the run up knows. A pause has said nothing of it,
+    and what a cancelled run says may have reached nobody: who cancels it, or leaves its stream, does not wait for its answer.
     """
     if not run.tool_errors or "unknown_outcome" not in run.errors:
         return []
     unclear: dict[str, bool] = {}
+    taken_up = False
     for kind, _, subject, detail in run.backwards():
-        if kind == "resumed" and detail is not None:
-            # Of a stop this line names the state; people who settled a pause leave one that names none.
-            break
+        # Of a stop this line names the state; people who settled a pause leave one that names none.
+        taken_up = taken_up or (kind == "resumed" and detail is not None)
+        if taken_up and kind == "answer":
+            if subject != StopReason.CANCELLED:
+                break
+            taken_up = False
         if kind == "call_finished" and detail == "unknown_outcome":
             unclear[subject] = True
     return [call for call in run.calls if call.id in unclear]

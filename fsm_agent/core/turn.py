@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from fsm_agent.core.events import CallEvent, CircuitOpen, Gone, Lost, Raised, Returned, Reused, Skipped
-from fsm_agent.core.gate import Toolbox, fault_text, learn_secrets
+from fsm_agent.core.gate import Toolbox, fault_text, learn_secrets, refuse
 from fsm_agent.core.observing import observe
 from fsm_agent.core.plain import storable
 from fsm_agent.core.redact import marked
@@ -327,3 +327,16 @@ def fold(run: Run, box: Toolbox) -> str:
     if run.closed:
         return "stopped"
     return "failed" if failed else "no_progress" if stale_class else "called"
+
+
+def leave_unbegun(run: Run, box: Toolbox) -> None:
+    """Settle what a decider wanted and its machine did not come to call before it asks again; a verifier's next action stays open."""
+    if not any(call.ok is None and not call.by_verifier for call in run.open_calls):
+        return
+    for call in run.open_calls:
+        if call.ok is None and not call.by_verifier:
+            refuse(run, call, "skipped:not_called", "the machine asked for the next decision before the call was begun")
+    ahead = [call for call in run.open_calls if call.ok is None]
+    run.open_calls = [call for call in run.open_calls if call.ok is not None]
+    fold(run, box)
+    run.open_calls = ahead

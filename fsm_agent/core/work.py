@@ -44,7 +44,7 @@ from fsm_agent.core.sealing import guarded_verdict, guarded_words
 from fsm_agent.core.setup import Setup, Work
 from fsm_agent.core.skipping import running_late, skip_after_fatal, skip_late
 from fsm_agent.core.stops import unclear_calls
-from fsm_agent.core.turn import fold, next_batch, settle, share_results, waits_until
+from fsm_agent.core.turn import fold, leave_unbegun, next_batch, settle, share_results, waits_until
 from fsm_agent.core.values import FATAL, Judgement
 from fsm_agent.core.verifying import missing_evidence
 from fsm_agent.core.writing import Answer, Synthesize
@@ -74,6 +74,8 @@ class DecideOnly:
         self._answers = answers
 
     def enter(self, setup: Setup, run: Run) -> str | None:
+        if run.open_calls:
+            leave_unbegun(run, setup.box)
         if run.came_by[1] == "insufficient":
             run.gather_rounds += 1
         return None if may_decide(run) else "stopped"
@@ -262,7 +264,12 @@ class Verify:
         # Nor does a text after which the run asks what became of a call, whatever its model says.
         if lack and (draft is None or not unclear_calls(run)):
             return self._no(run, Judgement(decision="need_more", reason=lack))
-        return None if setup.verifies else self._yes(run, _DONE)
+        if setup.verifies:
+            return None
+        if draft is None and run.calls and not (run.evidence() or unclear_calls(run)):
+            # Nobody is asked, nothing was said and nothing found: of that no answer can be made, so it is gathered on.
+            return self._no(run, Judgement(decision="need_more", reason="nothing was found yet"))
+        return self._yes(run, _DONE)
 
     def ask(self, setup: Setup, run: Run) -> Effect:
         return Judge(run)
