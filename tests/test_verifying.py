@@ -17,7 +17,6 @@ from fsm_agent.core.plain import dumps
 from fsm_agent.core.run import Call, Run
 from fsm_agent.core.values import Decision, Judgement, Policy, ResultClass, Status, StopReason, ToolCall
 from fsm_agent.core.verifying import missing_evidence
-from fsm_agent.host.tool_forms import make_tool
 from fsm_agent.testing import ScriptedDecider
 
 
@@ -43,34 +42,6 @@ def test_so_many_independent_pieces_are_needed(least: int | None, found: int) ->
 
 def test_one_piece_by_default_and_three_in_seed_002() -> None:
     assert (Limits().min_evidence, Limits.autogpt().min_evidence) == (1, 3)
-
-
-def kept(word: str, turn: int = 2) -> Call:
-    """A call that people did not let run."""
-    return Call(id="k", tool="pay", args={}, turn=turn, ok=False, error=word)
-
-
-@pytest.mark.parametrize("word", ["denied", "denied:too dear", "superseded"])
-def test_no_number_of_pieces_is_needed_once_people_kept_all_that_was_asked_for_last_from_running(word: str) -> None:
-    failed = Call(id="f", tool="a", args={}, turn=1, ok=False, error="raised:ValueError")
-
-    assert missing_evidence(a_run(failed, kept(word), kept(word), min_evidence=3), ()) == ""
-    assert missing_evidence(a_run(kept(word), min_evidence=3), ["a"]) == "no evidence yet from a"
-    assert missing_evidence(a_run(kept(word, 0), failed, min_evidence=1), ()).startswith("0 independent")
-    assert missing_evidence(a_run(failed, kept(word, 1), min_evidence=1), ()).startswith("0 independent")
-    assert missing_evidence(a_run(kept(f"un{word}"), min_evidence=1), ()).startswith("0 independent")
-
-
-def test_who_is_told_no_need_not_ask_again() -> None:
-    pay = make_tool(lambda: "paid", name="pay", approval=True)
-    agent = Agent([pay], ScriptedDecider([ToolCall("pay", {}, "p1"), "not paid"]))
-    denied = agent.run("pay it").run
-    agent.deny(denied, "p1", "too dear")
-    superseded = agent.run("pay it").run
-    agent.message(superseded, "no, wait")
-
-    for answer in (agent.resume(denied), agent.resume(superseded)):
-        assert (answer.status, answer.stop_reason, answer.text) == ("ok", "answered", "not paid")
 
 
 NO_EVIDENCE = [

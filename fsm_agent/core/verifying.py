@@ -14,10 +14,9 @@ from fsm_agent.core.run import Run
 def missing_evidence(run: Run, required: Collection[str]) -> str:
     """What is still missing, as one sentence, or an empty text when the evidence suffices.
 
-    `required` names tools that must have given evidence. No number of pieces is needed once people kept all that was asked for last
-    from running. Two pieces are independent when they come from another declared source, else from another tool or other arguments,
-    *and* differ in content (seed 002). A citation is the id, tool or source of a piece, a whole text of its value, or an address in
-    it (seed 000's results have one each).
+    `required` names tools that must have given evidence. Two pieces are independent when they come from another declared
+    source, else from another tool or other arguments, *and* differ in content (seed 002). A citation is the id, tool or source of
+    a piece, a whole text of its value, or an address in it (seed 000's results have one each).
     """
     if required:
         have = {call.tool for call in run.evidence()}
@@ -25,7 +24,7 @@ def missing_evidence(run: Run, required: Collection[str]) -> str:
         if lacking:
             return f"no evidence yet from {', '.join(lacking)}"
     least = run.limits.min_evidence
-    if least and not _kept_back(run):
+    if least:
         count = independent(run.evidence(), least)
         if count < least:
             return f"{count} independent pieces of evidence, {least} needed by min_evidence"
@@ -39,13 +38,6 @@ def missing_evidence(run: Run, required: Collection[str]) -> str:
             told = ", ".join(short(name, 60) for name in dangling[:20])
             return f"citations point at no evidence: {told}; cite the id or the tool of a call, or an address that it found"
     return ""
-
-
-def _kept_back(run: Run) -> bool:
-    """Whether people kept all that was asked for last from running: who says so then has nothing to find evidence with."""
-    last = run.calls[-1].turn if run.calls else 0
-    asked = [call for call in run.calls if call.turn == last]
-    return bool(asked) and all(call.error == "superseded" or call.error.partition(":")[0] == "denied" for call in asked)
 
 
 def _nowhere(citations: list[str], run: Run) -> list[str]:
