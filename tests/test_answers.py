@@ -148,9 +148,11 @@ def test_a_value_that_no_run_should_hold_can_be_shown_too(value: Any) -> None:
     assert answered(a_run(calls=[a_call(value)])).text.startswith("Found so far:\n- look: ")
 
 
-def test_the_text_names_the_guard_that_closed_and_why_the_run_was_stopped() -> None:
+def test_the_text_names_every_guard_that_closed_and_why_the_run_was_stopped() -> None:
     closed = a_run(stop={"closed": (CLOSED,), "detail": "the verifier said no"})
     assert answered(closed).text == "Stopped: max_turns (turns_left: max_turns is 3, 3 used, used by c1; the verifier said no)."
+    both = a_run(stop={"closed": (CLOSED, attrs.evolve(CLOSED, guard="steps_left", limit="max_steps", calls=()))})
+    assert answered(both).text == "Stopped: max_turns (turns_left: max_turns is 3, 3 used, used by c1; steps_left: max_steps is 3, 3 used)."
     told = a_run(StopReason.STRATEGY, stop={"detail": "enough"})
     assert answered(told).text == "Stopped: strategy (enough)."
     long = a_run(StopReason.STRATEGY, stop={"detail": "so " * 1000})

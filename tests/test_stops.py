@@ -846,6 +846,15 @@ def test_a_stop_with_nothing_closed_leaves_nothing_closed() -> None:
     assert still_closed(run, Stop(reason=StopReason.CANCELLED), off()) == []
 
 
+def test_a_limit_that_keeps_several_guards_closed_is_named_once() -> None:
+    hand = Hand(limits=off(max_same_call=1)).decides(*(ToolCall("look", {"q": q}) for q in (1, 2))).plays()
+    hand.decides(*(ToolCall("look", {"q": q}) for q in (1, 2)))
+    assert hand.run.stop is not None
+    twice = attrs.evolve(hand.run.stop, closed=hand.run.stop.closed * 2)
+
+    assert still_closed(hand.run, twice, hand.run.limits) == ["max_same_call"]
+
+
 @pytest.mark.parametrize("limit", [field.name for field in attrs.fields(Limits)])
 def test_a_run_without_calls_has_no_call_that_consumed_anything(limit: str) -> None:
     assert consumers(a_run(), limit) == ()

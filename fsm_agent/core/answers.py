@@ -166,7 +166,7 @@ def _text(run: Run, stop: Stop, found: list[Call], said: str) -> str:
 
 def _why(stop: Stop) -> str:
     said = cut(printable(stop.detail), 300) if isinstance(stop.detail, str) else ""
-    detail = "; ".join(part for part in (str(stop.closed[0]) if stop.closed else "", said) if part)
+    detail = "; ".join(part for part in (*map(str, stop.closed), said) if part)
     return f"{stop.reason.value} ({detail})" if detail else stop.reason.value
 
 

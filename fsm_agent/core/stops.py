@@ -259,7 +259,9 @@ def joint_raise(run: Run, closed: Iterable[ClosedGuard]) -> dict[str, Any]:
 
 def still_closed(run: Run, stop: Stop, limits: Limits) -> list[str]:
     """The limits of a stop that would not let the run go on even so."""
-    return [guard.limit for guard in stop.closed if not _opens(run, guard, limits, stop.raise_to.get(guard.limit))]
+    shut = [guard.limit for guard in stop.closed if not _opens(run, guard, limits, stop.raise_to.get(guard.limit))]
+    # Several guards may look at one limit.
+    return list(dict.fromkeys(shut))
 
 
 def _opens(run: Run, guard: ClosedGuard, limits: Limits, least: Any) -> bool:
