@@ -390,3 +390,28 @@ def test_a_call_that_a_repair_gives_to_a_tool_with_secrets_replays_alike(limits:
     assert run.calls[0].tool == "pay"
     assert made.replay(run) == run
     assert made.load(made.save(run)) == run
+
+
+@pytest.mark.parametrize("name", ["key", "code"])
+@pytest.mark.parametrize("key", [CANARY, 98765432, 9876.5432, CANARY.encode(), [98765432]], ids=str)
+def test_a_secret_that_a_repair_gives_to_a_tool_without_secrets_is_kept_nowhere_and_replays_alike(key: Any, name: str) -> None:
+    before = pay(fails, args={"key": {"type": "any"}})
+    after = make_tool(lambda **given: "in", name="after", args={name: {"type": "any"}}, effect="pure", cache_ttl_s=9)
+    mends = {"raised:ValueError": lambda tool, args: ("after", {name: args["key"]})}
+    made = Agent([before, after], turns(call({"key": key}, reason="")), repairs=mends, clock=ScriptedClock(), memory=TtlMemory())
+    _, run, heard = settled(made)
+
+    assert run.calls[0].tool == "after"
+    assert run.calls[0].ok
+    assert not [where for where, text in outputs(made, run, heard).items() if str(key).strip("[]b'") in text]
+    assert made.replay(run) == run
+
+
+@pytest.mark.parametrize("key", [98765432, 9876.5432, CANARY.encode()], ids=str)
+def test_a_secret_that_is_no_text_is_sealed_under_another_name_too(key: Any) -> None:
+    tool = pay(args={"key": {"type": "any"}, "note": {"type": "any"}}, fn=lambda key, note: 1)
+    made, run, heard = settled(agent(call({"key": key, "note": key}, reason=""), tool=tool))
+
+    assert run.calls[0].ok
+    assert not [where for where, text in outputs(made, run, heard).items() if str(key).strip("b'") in text]
+    assert made.replay(run) == run

@@ -265,8 +265,10 @@ def _same_args(run: Run, tool: Tool | None, args: Any, call: Call | None = None)
     if tool.args is not None and isinstance(args, Mapping):
         args = tool.args.with_defaults(args)
     former = () if run.former is None or call is None else former_secrets(run, call)
-    if tool.secret or former:
-        args = key_form(args, tool.secret, run.id, former)
+    # A call that a repair has given to this tool keeps the secrets of the tool before.
+    secret = tool.secret.union(call.secret) if call is not None and call.secret else tool.secret
+    if secret or former:
+        args = key_form(args, secret, run.id, former)
     return key_args(args, tool.identity)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Set
 from typing import Any
 
 import attrs
@@ -130,7 +130,7 @@ def memory_form(args: Any, secret: Collection[str], former: Collection[str] = ()
     """The arguments as a result is remembered by, where others may look: digests in place of secrets, too long to coincide."""
     if not isinstance(args, Mapping):
         return args
-    texts = [*secret_texts(args, secret), *former]
+    texts = {*secret_texts(args, secret), *former}
     hidden = {name for name, value in args.items() if name in secret or _repeats(value, texts)}
     # An object that only its identity tells apart stays what it is, so that no result is remembered by it.
     known = {name for name in hidden if call_key("", (args[name],), True)}
@@ -156,22 +156,21 @@ def sealed(args: Any, secret: Collection[str], run_id: str, former: Collection[s
         return args
     if not isinstance(args, Mapping):
         return _seal(args, run_id)
-    texts = [*secret_texts(args, secret), *former]
+    texts = {*secret_texts(args, secret), *former}
     return {
         name: _seal(value, run_id) if name in secret else _without_repeats(value, texts, run_id) for name, value in args.items()
     }
 
 
-def _repeats(value: Any, texts: Collection[str]) -> bool:
-    """Whether a value has one of these texts somewhere in it."""
-    if type(value) is not str and type(value) not in CONTAINERS:
-        return False
-    parts = [value] if type(value) is str else _parts(value)
-    return any(type(part) is str and marked(part, texts) != part for part in parts)
+def _repeats(value: Any, texts: Set[str]) -> bool:
+    """Whether a value has one of these texts somewhere in it; what is no text has it where it would be written out so."""
+    parts = _parts(value) if type(value) in CONTAINERS else [value]
+    return any(marked(part, texts) != part if type(part) is str else any(one in texts for one in _spellings(part)) for part in parts)
 
 
-def _without_repeats(value: Any, texts: Collection[str], run_id: str) -> Any:
-    if type(value) is str:
+def _without_repeats(value: Any, texts: Set[str], run_id: str) -> Any:
+    # What is the secret and nothing else is told by its seal under any name, as a replay has it.
+    if type(value) is str and value not in texts:
         return marked(value, texts)
     return _seal(value, run_id) if _repeats(value, texts) else value
 

@@ -122,22 +122,25 @@ def _memory_key(host: Host, run: Run, tool: Tool, call: Call) -> str:
     if ttl is None and (tool.polling or not (host.ttl_s or tool.negative_ttl_s or host.negative_ttl_s)):
         return ""
     # Nor is it where an argument is told apart by its identity alone: another object may come to have the same.
-    plain = not tool.defaults and tool.identity is None and not tool.secret
-    return call_key(tool.name, call.args, True) if plain else memory_key(tool, call.args, former_secrets(run, call))
+    plain = not tool.defaults and tool.identity is None and not tool.secret and not call.secret
+    return call_key(tool.name, call.args, True) if plain else memory_key(tool, call.args, former_secrets(run, call), call.secret)
 
 
-def memory_key(tool: Tool, args: Any, former: Collection[str] = ()) -> str:
+def memory_key(tool: Tool, args: Any, former: Collection[str] = (), more: Collection[str] = ()) -> str:
     """The key by which a tool's result is remembered; empty where an argument is told apart by its identity alone."""
-    plain = not tool.defaults and tool.identity is None and not tool.secret
-    return call_key(tool.name, args if plain else telling(tool, args, former), True)
+    plain = not tool.defaults and tool.identity is None and not tool.secret and not more
+    return call_key(tool.name, args if plain else telling(tool, args, former, more), True)
 
 
-def telling(tool: Tool, args: Any, former: Collection[str] = ()) -> Any:
-    """The arguments that tell two calls of a tool apart: those that its contract names, with defaults, and no secret in clear."""
+def telling(tool: Tool, args: Any, former: Collection[str] = (), more: Collection[str] = ()) -> Any:
+    """The arguments that tell two calls of a tool apart: those that its contract names, with defaults, and no secret in clear.
+
+    `more` names the arguments that were secret where the call was made for another tool, before a repair.
+    """
     if tool.defaults and tool.args is not None and issubclass(type(args), Mapping):
         args = tool.args.with_defaults(args)
     form = key_args(args, tool.identity)
-    return memory_form(form, tool.secret, former) if tool.secret else form
+    return memory_form(form, tool.secret.union(more), former) if tool.secret or more else form
 
 
 def arguments(tool: Tool, call: Call, run: Run, left_s: float | None, context: Any) -> dict[str, Any]:
