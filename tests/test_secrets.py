@@ -122,6 +122,10 @@ PATHS: dict[str, Callable[[], Any]] = {
     "a call": lambda: settled(agent(ONE)),
     "a call as text": lambda: settled(agent(call(json.dumps({"key": CANARY}), id="c"))),
     "a call with a text beside it": lambda: settled(agent(Decision(calls=(ONE,), text=f"I pay with {CANARY}"))),
+    "a call with a question beside it": lambda: settled(agent(Decision(calls=(ONE,), question=f"is it {CANARY}?"))),
+    "a final answer that cites the secret": lambda: settled(
+        agent(Decision(calls=(ONE,), text="done", citations=(f"of {CANARY}",), question=f"is it {CANARY}?", finish="stop"))
+    ),
     "arguments of broken text": lambda: settled(agent(call('{"key": "' + CANARY, id="c"))),
     "arguments that are a list": lambda: settled(agent(call([CANARY], id="c"))),
     "arguments that are a text of a list": lambda: settled(agent(call(json.dumps([CANARY]), id="c"))),

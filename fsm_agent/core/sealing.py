@@ -137,13 +137,17 @@ def _names_secret(kept: Any, secret: Collection[str], args: Any) -> bool:
 
 def guarded_words(box: Lookup, decision: Decision) -> Decision:
     """A decision whose words tell nothing of the secrets that its calls take; one without calls as it is."""
-    text, calls = decision.text, list(decision.calls or ())
+    calls, texts = list(decision.calls or ()), set[str]()
     for n, call in enumerate(calls):
         tool = box.get(call.tool)
         if tool is not None and tool.secret:
             calls[n] = told_words(call, tool.secret)
-            text = None if text is None else redacted(text, tool.secret, decoded(exact_args(call.args)))
-    return attrs.evolve(decision, calls=tuple(calls), text=text) if calls else decision
+            texts.update(secret_texts(decoded(exact_args(call.args)), tool.secret))
+    if not calls:
+        return decision
+    said = [None if words is None else marked(words, texts) for words in (decision.text, decision.question)]
+    citations = tuple([marked(one, texts) for one in decision.citations])
+    return attrs.evolve(decision, calls=tuple(calls), text=said[0], question=said[1], citations=citations)
 
 
 def guarded_verdict(box: Lookup, judgement: Judgement) -> Judgement:
