@@ -28,6 +28,7 @@ from fsm_agent.host.memory import TtlMemory
 from fsm_agent.host.tool_forms import make_tool
 
 CANARY = "canary-0b5e7a"
+SAID = {"type": "str", "required": False, "default": CANARY}
 ARGS = {"key": {"type": "str", "max_len": 40}, "n": {"type": "int", "max": 3, "default": 1}}
 
 
@@ -187,6 +188,9 @@ PATHS: dict[str, Callable[[], Any]] = {
     "the same call again": lambda: settled(agent(ONE, call(), call())),
     "the same call again, refused": lambda: settled(agent(ONE, call(), call(), policy=Policy(duplicates="refuse"))),
     "a body that raises": lambda: settled(agent(ONE, tool=pay(fails))),
+    "a body that raises with the default of its secret": lambda: settled(
+        agent(ToolCall("pay", {}, "c"), tool=pay(lambda key=CANARY: fails(key), args={"key": SAID}))
+    ),
     "a body that raises and is tried again": lambda: settled(
         agent(ONE, tool=pay(fails, retry=Retry(attempts=2, backoff_s=0), classify=says("RETRYABLE")))
     ),
@@ -419,3 +423,12 @@ def test_a_secret_that_is_no_text_is_sealed_under_another_name_too(key: Any) -> 
     assert run.calls[0].ok
     assert not [where for where, text in outputs(made, run, heard).items() if str(key).strip("b'") in text]
     assert made.replay(run) == run
+
+
+def test_the_default_of_a_secret_is_shown_to_nobody() -> None:
+    given = {"key": SAID, "n": {"type": "int", "default": 1}}
+    tables = [given, {"type": "object", "properties": {"key": {"type": "string", "default": CANARY}, "n": {"default": 1}}}]
+    for tool in [pay(lambda key=CANARY, n=1: n, args=args) for args in tables]:
+        parts = tool.argument_schema()["properties"]
+        assert ("default" in parts["key"], parts["n"]["default"]) == (False, 1)
+        assert tool.filled({"n": 2}) == {"n": 2, "key": CANARY}

@@ -94,7 +94,7 @@ def marked_event(run: Run, call: Call, tool: Tool, event: CallEvent) -> Collecti
 
     What a body returns is not the call's secret.
     """
-    texts = [*secret_texts(call.args, tool.secret), *former_secrets(run, call)]
+    texts = [*secret_texts(tool.filled(call.args), tool.secret), *former_secrets(run, call)]
     if isinstance(event, Raised):
         event.message = marked(event.message, texts)
     if isinstance(event, Raised | Returned) and event.verdict is not None:

@@ -165,8 +165,19 @@ class Tool:
             raise ContractError(f"tool {short(self.name, 60)}: {problem}; {mend}")
 
     def argument_schema(self) -> dict[str, Any]:
-        """The JSON Schema of the arguments; any object for a tool without a contract."""
-        return self.args.json_schema() if self.args is not None else {"type": "object"}
+        """The JSON Schema of the arguments; any object for a tool without a contract. It is shown, so a secret has no default in it."""
+        schema: dict[str, Any] = self.args.json_schema() if self.args is not None else {"type": "object"}
+        parts: Any = schema.get("properties", {})
+        for name in self.secret:
+            if isinstance(part := parts.get(name), dict) and "default" in part:
+                parts[name] = {key: value for key, value in part.items() if key != "default"}
+        return schema
+
+    def filled(self, args: Any) -> Any:
+        """The arguments with the declared values of those that are absent; as they are where they are no mapping."""
+        if self.defaults and self.args is not None and issubclass(type(args), Mapping):
+            return self.args.with_defaults(args)
+        return args
 
     @property
     def pure(self) -> bool:

@@ -5,7 +5,7 @@ The same steps serve threads and tasks: `before` and `after` do no waiting, and 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from threading import Lock
 from typing import Any
 
@@ -137,9 +137,7 @@ def telling(tool: Tool, args: Any, former: Collection[str] = (), more: Collectio
 
     `more` names the arguments that were secret where the call was made for another tool, before a repair.
     """
-    if tool.defaults and tool.args is not None and issubclass(type(args), Mapping):
-        args = tool.args.with_defaults(args)
-    form = key_args(args, tool.identity)
+    form = key_args(tool.filled(args), tool.identity)
     return memory_form(form, tool.secret.union(more), former) if tool.secret or more else form
 
 
@@ -183,7 +181,7 @@ def raised(tool: Tool, call: Call, error: BaseException, *, ran: bool = True) ->
         # A coroutine may not raise these; Python wraps them, and what the body raised is meant.
         error = error.__cause__
     name = name_of(error)
-    message = redacted(message_of(error, _MOST_READ), tool.secret, call.args)[:_MOST_SAID]
+    message = redacted(message_of(error, _MOST_READ), tool.secret, tool.filled(call.args))[:_MOST_SAID]
     verdict = None
     if tool.classify is not None and ran:
         verdict = _classified(tool, Outcome(error=name, message=message))
