@@ -659,6 +659,7 @@ def test_a_wait_for_a_model_that_no_run_would_wait_is_refused() -> None:
         (("closed", 0, "limit"), "max_turnips", "'max_turnips' is no limit"),
         (("raise_to",), {"max_turnips": 3}, "'max_turnips' is no limit"),
         (("raise_to",), [], "run/stop/raise_to: expected dict"),
+        (("raise_to",), {"max_turns": "many"}, "run/stop/raise_to: Limits.max_turns is 'many'; give a whole number"),
         (("closed", 0, "used"), {"$float": "inf"}, "run/stop/closed/0/used: expected float, got inf"),
     ],
 )
@@ -666,6 +667,13 @@ def test_a_stop_from_which_no_run_goes_on_is_refused(path: tuple[Any, ...], valu
     setup, run = SAVED["stopped"]
     with pytest.raises(SavedRunError, match=why):
         load(changed(save(run), ("run", "stop", *path), value), setup)
+
+
+def test_a_stop_whose_detail_is_no_text_is_told_without_it() -> None:
+    setup, run = SAVED["stopped"]
+    stop = load(changed(save(run), ("run", "stop", "detail"), {"a": 1}), setup).stop
+    assert stop is not None
+    assert str(stop).startswith("max_tool_errors; ")
 
 
 @pytest.mark.parametrize("name", ["spent_s", "not_before_s"])

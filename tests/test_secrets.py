@@ -432,3 +432,18 @@ def test_the_default_of_a_secret_is_shown_to_nobody() -> None:
         parts = tool.argument_schema()["properties"]
         assert ("default" in parts["key"], parts["n"]["default"]) == (False, 1)
         assert tool.filled({"n": 2}) == {"n": 2, "key": CANARY}
+
+
+@pytest.mark.parametrize("said", [ONE, "done"], ids=["by a decision", "by a verdict"])
+def test_a_saved_run_whose_journal_has_lost_what_was_asked_for_goes_on(said: Any) -> None:
+    made = agent(said, verify=asking(Judgement(decision="need_more", next_action=ONE)), **ASKED)
+    run = made.start("go")
+    made.drive(run)
+    saved = json.loads(made.save(run))
+    saved["run"]["journal"] = []
+    run = made.load(json.dumps(saved))
+    made.approve(run, run.open_calls[0].id)
+    made.drive(run)
+
+    assert run.calls[0].ok
+    assert CANARY not in repr(run.calls)

@@ -144,7 +144,7 @@ class Stop:
 
     def __str__(self) -> str:
         parts = [self.reason.value, *map(str, self.closed)]
-        if self.detail:
+        if isinstance(self.detail, str) and self.detail:
             parts.append(self.detail)
         if self.raise_to:
             parts.append(f"goes on with {self.raises()}")

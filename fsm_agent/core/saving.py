@@ -13,7 +13,7 @@ import attrs
 
 from fsm_agent.core import events
 from fsm_agent.core.effects import Wait
-from fsm_agent.core.errors import FsmAgentError, SavedRunError
+from fsm_agent.core.errors import FsmAgentError, LimitsError, SavedRunError
 from fsm_agent.core.holding import APPROVAL, CHECK, CLIENT
 from fsm_agent.core.limits import Limits
 from fsm_agent.core.plain import loads, short, to_json
@@ -111,6 +111,10 @@ def _check_stop(run: Run, setup: Setup) -> None:
     for name in (*(guard.limit for guard in stop.closed), *stop.raise_to):
         if name not in known:
             raise SavedRunError(f"run/stop: {short(name, 40)} is no limit")
+    try:
+        attrs.evolve(run.limits, **stop.raise_to)
+    except LimitsError as error:
+        raise SavedRunError(f"run/stop/raise_to: {error}") from error
 
 
 # A hundred years; what is beyond it was never spent.

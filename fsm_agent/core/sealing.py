@@ -111,14 +111,20 @@ def seal_journal(run: Run) -> None:
             event.args = sealed(decoded(event.args), seals[event.call_id], run.id, former.get(event.call_id, ()))
     settled = [call for call in (*run.calls, *run.open_calls) if not call.parent]
     for call_id in [call.id for call in settled if call.by_verifier and call.id in seals]:
-        verdict = next(event for _, event in reversed(run.journal) if isinstance(event, Judged) and event.judgement.next_action)
+        verdicts = (event for _, event in reversed(run.journal) if isinstance(event, Judged) and event.judgement.next_action)
+        if (verdict := next(verdicts, None)) is None:
+            # The journal of a saved run need not hold what its calls were asked for by.
+            del seals[call_id]
+            continue
         action = _sealed_call(verdict.judgement.next_action, seals.pop(call_id), run.id, former.get(call_id, ()))
         verdict.judgement = run.judgement = attrs.evolve(verdict.judgement, next_action=action)
     if seals:
         calls = [call for call in settled if not call.by_verifier]
         turn = max(call.turn for call in calls if call.id in seals)
         asked = [call.id for call in calls if call.turn == turn]
-        decided = next(event for _, event in reversed(run.journal) if isinstance(event, Decided))
+        decided = next((event for _, event in reversed(run.journal) if isinstance(event, Decided)), None)
+        if decided is None:
+            return
         pairs = zip(decided.decision.calls or (), asked, strict=False)
         decision, sealing = decided.decision, []
         for call, call_id in pairs:
