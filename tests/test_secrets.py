@@ -15,6 +15,7 @@ from fsm_agent.agui import agui_events
 from fsm_agent.cli.trace import trace_lines
 from fsm_agent.code_mode import CodeMode
 from fsm_agent.core.autogpt_table import AUTOGPT
+from fsm_agent.core.events import Decided
 from fsm_agent.core.guards import turns_left
 from fsm_agent.core.run import Run
 from fsm_agent.core.table import Row, State, Table
@@ -447,3 +448,22 @@ def test_a_saved_run_whose_journal_has_lost_what_was_asked_for_goes_on(said: Any
 
     assert run.calls[0].ok
     assert CANARY not in repr(run.calls)
+
+
+def test_what_is_decided_after_a_resume_is_not_sealed_for_the_calls_that_were_taken_up_again() -> None:
+    see = make_tool(lambda key: f"seen {key}", name="see", args={"key": {"type": "str"}})
+    first = [call({"key": CANARY, "n": 9}, id="c"), ToolCall("look", {"n": "many"})]
+    made = Agent(
+        [pay(), look(), see], turns(first, ToolCall("see", {"key": "open"}), "done"), clock=ScriptedClock(),
+        repairs={"args:type:n": lambda tool, args: (tool, {"n": 1})},
+        limits=Limits(max_attempts=1, stop_after_tool_calls=2, max_same_tool_calls={"look": 0}),
+    )  # fmt: skip
+    run = made.start("go")
+    made.drive(run)
+    made.resume(run, max_attempts=2, stop_after_tool_calls=9)
+
+    assert [(one.tool, one.value) for one in run.calls if one.ok] == [("see", "seen open")]
+    assert run.calls[-1].args == {"key": "open"}
+    asked = [one for _, event in run.journal if isinstance(event, Decided) for one in event.decision.calls]
+    assert asked[-1].args == {"key": "open"}
+    assert made.replay(run) == run

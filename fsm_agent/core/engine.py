@@ -165,6 +165,9 @@ class Engine:
             # In a state that only calls nothing is left to do where no call was cut off.
             on = "called" if self.setup.table.state(stop.state).work == "call" else None
         self._walk(run, None if cut_off else on)
+        if run.unsealed:
+            # The calls that were taken up again may be settled by now; the decision that is told next is another one.
+            seal_journal(run)
 
     def _raised(self, run: Run, raises: Mapping[str, Any] | None) -> Limits:
         try:
