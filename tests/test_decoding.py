@@ -51,6 +51,16 @@ def test_a_fence_on_one_line_is_a_fence() -> None:
     assert decoded('```{"q": "x"}```') == {"q": "x"}
 
 
+@pytest.mark.parametrize(("opens", "closes"), [('{"q":', "}"), ('{"q":[', "]}")])
+def test_what_nests_too_deep_for_a_saved_run_stays_a_text(opens: str, closes: str) -> None:
+    levels = 200 // len(closes)
+    kept, deep = (opens * n + "7" + closes * n for n in (levels, levels + 1))
+    for dress in (str, json.dumps, lambda text: json.dumps(text).replace("{", "\\u007b")):
+        assert decoded(dress(kept)) == json.loads(kept)
+        assert decoded(dress(deep)) == dress(deep)
+    assert len(decoded(json.dumps({"q": [[]] * 300}))["q"]) == 300
+
+
 @pytest.mark.parametrize("args", OBJECTS)
 def test_an_object_stays_the_very_object(args: dict[str, Any]) -> None:
     assert decoded(args) is args

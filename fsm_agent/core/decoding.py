@@ -8,13 +8,15 @@ from collections.abc import Mapping
 from typing import Any, NoReturn
 
 _TAG = string.ascii_letters + string.digits
+# What nests deeper has no form in a saved run; as the text that it came as it has one.
+_DEEPEST = 200
 
 
 def decoded(args: Any) -> Any:
     """Arguments (of exact types) as an object where that takes no guessing, else as they came.
 
     None and blank text mean no arguments. JSON text is decoded, also inside a code fence, and once more when it is a JSON
-    string that holds an object. NaN and Infinity are no JSON.
+    string that holds an object. NaN and Infinity are no JSON, and what nests below 200 levels stays a text.
     """
     if type(args) is dict:
         return args
@@ -23,16 +25,32 @@ def decoded(args: Any) -> Any:
     if type(args) is not str:
         return args
     text: Any = without_fence(args)
+    source = ""
     for _ in range(2):
         if not isinstance(text, str):
             break
         if not text.strip():
             return {}
+        source = text
         try:
-            text = strict_json(text)
+            text = strict_json(source)
         except (ValueError, RecursionError):
             return args
-    return {} if text is None else text if isinstance(text, Mapping) else args
+    if text is None:
+        return {}
+    if not isinstance(text, Mapping) or (source.count("{") + source.count("[") > _DEEPEST and _nests_too_deep(text)):
+        return args
+    return text
+
+
+def _nests_too_deep(value: Any) -> bool:
+    level = [value]
+    for _ in range(_DEEPEST):
+        inner = [one.values() if type(one) is dict else one for one in level if type(one) is dict or type(one) is list]
+        level = [part for parts in inner for part in parts]
+        if not level:
+            return False
+    return any(type(one) is dict or type(one) is list for one in level)
 
 
 def without_fence(text: str) -> str:
