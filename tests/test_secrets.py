@@ -12,6 +12,7 @@ import pytest
 
 from fsm_agent import Agent, Decision, Judgement, Limits, Policy, Retry, ToolCall, ToolDesk, Verdict
 from fsm_agent.agui import agui_events
+from fsm_agent.cli.live import Live
 from fsm_agent.cli.trace import trace_lines
 from fsm_agent.code_mode import CodeMode
 from fsm_agent.core.autogpt_table import AUTOGPT
@@ -467,3 +468,30 @@ def test_what_is_decided_after_a_resume_is_not_sealed_for_the_calls_that_were_ta
     asked = [one for _, event in run.journal if isinstance(event, Decided) for one in event.decision.calls]
     assert asked[-1].args == {"key": "open"}
     assert made.replay(run) == run
+
+
+@pytest.mark.parametrize("words", [CANARY, f"pays with {CANARY}", {"head": ["Bearer " + CANARY]}], ids=str)
+def test_what_repeats_a_secret_is_shown_with_a_mark_while_its_call_waits_and_keeps_its_value(words: Any) -> None:
+    paid: list[Any] = []
+    made = agent(noted(words), tool=note(lambda key, note: paid.append((key, note)), type="any", approval=True))
+    run = made.start("go")
+    told = repr(list(agui_events(made.stream(run), thread_id="t", run=run, agent=made)))
+    (pending,) = made.answer(run).pending
+    assert not [text for text in (told, repr(pending), "\n".join(trace_lines(run))) if CANARY in text]
+
+    made.approve(run, "c", args=pending.args)
+    made.drive(run)
+    assert paid == [(CANARY, words)]
+    assert made.replay(run) == run
+
+
+def test_a_call_that_runs_is_printed_without_its_secret(capsys: pytest.CaptureFixture[str]) -> None:
+    made = agent(noted(f"pays with {CANARY}"), tool=note())
+    run = made.start("go")
+    live = Live(run, quiet=False)
+    for event in made.stream(run):
+        live.show(event)
+
+    told = capsys.readouterr().err
+    assert CANARY not in told
+    assert '> pay(key="[redacted]", note="pays with [redacted]")' in told

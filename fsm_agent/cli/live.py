@@ -7,6 +7,7 @@ from rich.markup import escape
 
 from fsm_agent.cli.exits import if_told
 from fsm_agent.core.plain import dumps, short
+from fsm_agent.core.redact import without_secrets
 from fsm_agent.core.run import Call, Run
 from fsm_agent.core.short_text import one_line
 from fsm_agent.core.storable import storable
@@ -59,9 +60,10 @@ class Live:
 
 
 def _args(call: Call) -> str:
-    if not isinstance(call.args, dict):
-        return _cut(one_line(short(call.args, _WIDTH)))
-    return _cut(", ".join(f"{name}={_text(value)}" for name, value in call.args.items()))
+    args = without_secrets(call.args, call.secret)
+    if not isinstance(args, dict):
+        return _cut(one_line(short(args, _WIDTH)))
+    return _cut(", ".join(f"{name}={_text(value)}" for name, value in args.items()))
 
 
 def _result(call: Call) -> str:

@@ -6,6 +6,8 @@ import textwrap
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from fsm_agent.core.keys import call_key
+from fsm_agent.core.redact import without_secrets
 from fsm_agent.core.run import Run
 from fsm_agent.core.short_text import one_line, short
 
@@ -16,9 +18,9 @@ _NOT_RUN = ("refused:", "skipped:", "denied", "cancelled", "superseded")
 
 
 def trace_lines(run: Run) -> list[str]:
-    """The run as indented lines of at most 80 columns; arguments are shortened; of secret ones the run holds a seal only."""
+    """The run as indented lines of at most 80 columns; arguments are shortened, and secret ones marked or told by their seal."""
     steps: list[tuple[str, list[str]]] = []
-    tried = iter(run.tried)
+    tried = _shown(run)
     for kind, _, subject, detail in run.trace:
         if kind == "state_entered":
             steps.append((subject, []))
@@ -28,6 +30,13 @@ def trace_lines(run: Run) -> list[str]:
         steps[-1][1].append(str(run.stop))
     width = min(max((len(state) for state, _ in steps), default=0), 20)
     return [line for state, said in steps for line in _step(state, said, width)]
+
+
+def _shown(run: Run) -> Iterator[tuple[str, Any]]:
+    """The tries of the run as they may be shown: a call that is not settled yet holds its secrets still."""
+    secret = {call_key(call.tool, call.args): call.secret for call in run.open_calls if call.secret}
+    for tool, args in run.tried:
+        yield tool, without_secrets(args, secret.get(call_key(tool, args), ()) if secret else ())
 
 
 def _said(kind: str, subject: str, detail: Any, tried: Iterator[tuple[str, Any]]) -> Iterable[str]:

@@ -32,7 +32,7 @@ from fsm_agent.core.exact import exact_args
 from fsm_agent.core.gate import Toolbox, call_fault, count_edited, fault_list, refuse, share
 from fsm_agent.core.keys import call_key
 from fsm_agent.core.plain import short, storable
-from fsm_agent.core.redact import MARK, redacted
+from fsm_agent.core.redact import MARK, redacted, without_secrets
 from fsm_agent.core.run import Call, Run
 from fsm_agent.core.sealing import keep_former, noted_fault
 from fsm_agent.core.tools import Tool
@@ -135,11 +135,13 @@ def _next(run: Run, tool: Tool | None, call: Call, awaits: str) -> None:
 def _edit(run: Run, tool: Tool | None, policy: Policy, call: Call, args: Any) -> Any:
     """Take a person's arguments in place of the decider's, and return them; they are measured and counted like any.
 
-    Where a secret was shown as a mark and still stands there as one, it keeps its value.
+    What was shown with a mark in place of a secret and still stands there as it was shown keeps its value.
     """
     before, after = decoded(call.args), decoded(exact_args(args))
     if tool is not None and tool.secret and isinstance(before, Mapping) and isinstance(after, Mapping):
-        after = {name: before[name] if value == MARK and name in tool.secret and name in before else value for name, value in after.items()}
+        shown = without_secrets(before, tool.secret)
+        kept = {name for name, value in after.items() if type(value) is str and MARK in value and shown.get(name) == value}
+        after = {name: before[name] if name in kept else value for name, value in after.items()}
     if call.secret:
         keep_former(run, call)
     call.edited, call.args = storable(before), after

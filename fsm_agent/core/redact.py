@@ -52,7 +52,7 @@ def marked(text: str, spellings: Collection[str]) -> str:
 
 
 def without_secrets(args: Any, secret: Collection[str]) -> Any:
-    """The arguments with the secret ones marked, for everything that is shown or written down.
+    """The arguments with the secret ones marked, and what repeats one under another name; for everything that is shown.
 
     Arguments that are no mapping are marked as a whole: nobody can say which part of them is the secret one.
     """
@@ -60,7 +60,14 @@ def without_secrets(args: Any, secret: Collection[str]) -> Any:
         return args
     if not isinstance(args, Mapping):
         return MARK
-    return {name: MARK if name in secret else value for name, value in args.items()}
+    texts = set(secret_texts(args, secret))
+    return {name: MARK if name in secret else _shown(value, texts) for name, value in args.items()}
+
+
+def _shown(value: Any, texts: Set[str]) -> Any:
+    if not _repeats(value, texts):
+        return value
+    return marked(value, texts) if type(value) is str else MARK
 
 
 def _value(args: Mapping[str, Any], name: str) -> Any:
