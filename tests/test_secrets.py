@@ -126,6 +126,15 @@ PATHS: dict[str, Callable[[], Any]] = {
     "a call as text": lambda: settled(agent(call(json.dumps({"key": CANARY}), id="c"))),
     "a call with a text beside it": lambda: settled(agent(Decision(calls=(ONE,), text=f"I pay with {CANARY}"))),
     "a call with a question beside it": lambda: settled(agent(Decision(calls=(ONE,), question=f"is it {CANARY}?"))),
+    **{
+        f"a call of {kind} with a text beside it": lambda args=args: settled(  # type: ignore[misc]
+            agent(Decision(calls=(call(args, id="c"),), text=f"I pay with {CANARY}", question=f"{CANARY}?", citations=(CANARY,)))
+        )
+        for kind, args in (("a list", [CANARY]), ("broken text", '{"key": "' + CANARY))
+    },
+    "a verdict whose next action cannot be read": lambda: settled(
+        agent("done", verify=asking(Judgement(decision="need_more", reason=f"try {CANARY}", next_action=call([CANARY]))))
+    ),
     "a final answer that cites the secret": lambda: settled(
         agent(Decision(calls=(ONE,), text="done", citations=(f"of {CANARY}",), question=f"is it {CANARY}?", finish="stop"))
     ),

@@ -15,7 +15,7 @@ from fsm_agent.core.events import Approved, CallEvent, Decided, Judged, Raised, 
 from fsm_agent.core.exact import exact_args
 from fsm_agent.core.keys import call_key
 from fsm_agent.core.plain import dumps
-from fsm_agent.core.redact import marked, redacted, sealed, secret_texts, told_words
+from fsm_agent.core.redact import MARK, marked, redacted, sealed, secret_texts, told_words
 from fsm_agent.core.run import Call, Run
 from fsm_agent.core.tools import Tool
 from fsm_agent.core.values import Decision, Judgement
@@ -143,17 +143,24 @@ def _names_secret(kept: Any, secret: Collection[str], args: Any) -> bool:
 
 def guarded_words(box: Lookup, decision: Decision) -> Decision:
     """A decision whose words tell nothing of the secrets that its calls take; one without calls as it is."""
-    calls, texts = list(decision.calls or ()), set[str]()
+    calls, texts, readable = list(decision.calls or ()), set[str](), True
     for n, call in enumerate(calls):
         tool = box.get(call.tool)
         if tool is not None and tool.secret:
             calls[n] = told_words(call, tool.secret)
-            texts.update(secret_texts(decoded(exact_args(call.args)), tool.secret))
+            args = decoded(exact_args(call.args))
+            readable = readable and isinstance(args, Mapping)
+            texts.update(secret_texts(args, tool.secret))
     if not calls:
         return decision
-    said = [None if words is None else marked(words, texts) for words in (decision.text, decision.question)]
-    citations = tuple([marked(one, texts) for one in decision.citations])
-    return attrs.evolve(decision, calls=tuple(calls), text=said[0], question=said[1], citations=citations)
+    # As of the words of the call itself: where its secret cannot be told from the rest, nobody knows what tells of it.
+    text, question = [words and _told(words, texts, readable) for words in (decision.text, decision.question)]
+    citations = tuple([_told(one, texts, readable) for one in decision.citations])
+    return attrs.evolve(decision, calls=tuple(calls), text=text, question=question, citations=citations)
+
+
+def _told(words: str, texts: Collection[str], readable: bool) -> str:
+    return marked(words, texts) if readable else MARK
 
 
 def guarded_verdict(box: Lookup, judgement: Judgement) -> Judgement:
@@ -162,7 +169,8 @@ def guarded_verdict(box: Lookup, judgement: Judgement) -> Judgement:
     tool = box.get(action.tool) if action is not None else None
     if action is None or tool is None or not tool.secret:
         return judgement
-    reason = redacted(judgement.reason, tool.secret, decoded(exact_args(action.args)))
+    args = decoded(exact_args(action.args))
+    reason = judgement.reason and (redacted(judgement.reason, tool.secret, args) if isinstance(args, Mapping) else MARK)
     return attrs.evolve(judgement, reason=reason, next_action=told_words(action, tool.secret))
 
 
