@@ -35,6 +35,7 @@ from strategies import (
     worlds,
 )
 
+from fsm_agent import Agent
 from fsm_agent.core import events
 from fsm_agent.core.agent_table import AGENT
 from fsm_agent.core.answers import answer_of
@@ -78,6 +79,7 @@ from fsm_agent.core.table import Kind, Row, State, Table
 from fsm_agent.core.tools import Retry, Toolset
 from fsm_agent.core.values import Decision, Judgement, Policy, ResultClass, StopReason, ToolCall, Usage, Verdict
 from fsm_agent.core.work import WORK
+from fsm_agent.testing import ScriptedClock, ScriptedDecider
 
 
 def _no_constant(name: str) -> Any:
@@ -835,3 +837,24 @@ def test_a_closed_guard_without_a_reason_is_refused() -> None:
         load(changed(save(run), ("run", "stop", "closed", 0, "reason"), None), setup)
     assert isinstance(run.closed[0], ClosedGuard)
     assert run.closed[0].reason is StopReason.MAX_TOOL_ERRORS
+
+
+def test_a_call_that_the_contract_of_its_tool_here_does_not_take_is_not_taken_up() -> None:
+    paid: list[int] = []
+
+    def of(most: int) -> Agent:
+        args = {"n": {"type": "int", "max": most}}
+        pay = {"fn": lambda n: paid.append(n), "args": args, "approval": True}
+        return Agent({"pay": pay}, ScriptedDecider([ToolCall("pay", {"n": 100}, "c"), "done"]), clock=ScriptedClock())
+
+    before, now = of(1000), of(10)
+    run = before.start("x")
+    before.drive(run)
+    text = before.save(run)
+
+    with pytest.raises(SavedRunError, match=r"run/open_calls/0/args: the contract that 'pay' has here does not take them \(range:n\)"):
+        now.load(text)
+    run = before.load(text)
+    before.approve(run, "c")
+    before.drive(run)
+    assert paid == [100]

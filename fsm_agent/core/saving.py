@@ -14,6 +14,7 @@ import attrs
 from fsm_agent.core import events
 from fsm_agent.core.effects import Wait
 from fsm_agent.core.errors import FsmAgentError, LimitsError, SavedRunError
+from fsm_agent.core.gate import call_fault
 from fsm_agent.core.holding import APPROVAL, CHECK, CLIENT
 from fsm_agent.core.limits import Limits
 from fsm_agent.core.plain import loads, short, to_json
@@ -77,8 +78,15 @@ def _check(run: Run, setup: Setup) -> None:
         raise SavedRunError(f"run/held: {held} calls of run {run.id!r} wait to begin, and the text says {short(run.held, 40)}")
     known = {call.id for call in run.open_calls}
     for n, call in enumerate(run.open_calls):
-        if call.ok is None and call.admitted and setup.box.get(call.tool) is None:
-            raise SavedRunError(f"run {run.id!r} waits for the tool {call.tool!r}, which is not among {_names(setup)}")
+        if call.ok is None and call.admitted:
+            if (tool := setup.box.get(call.tool)) is None:
+                raise SavedRunError(f"run {run.id!r} waits for the tool {call.tool!r}, which is not among {_names(setup)}")
+            # The gate has let it pass, and does not look at it again before its body runs.
+            if not call.started and (fault := call_fault(tool, call.args)):
+                raise SavedRunError(
+                    f"run/open_calls/{n}/args: the contract that {call.tool!r} has here does not take them ({fault});"
+                    " load the run with the tools that it was saved with"
+                )
         if call.awaits not in ("", CHECK, APPROVAL, CLIENT):
             raise SavedRunError(f"run/open_calls/{n}/awaits: {short(call.awaits, 40)} is nothing that a call waits for")
         if call.leader and call.leader not in known:
