@@ -42,6 +42,7 @@ class Streams:
         run = self._begun(request, words)
         hand = Handoff(lambda: run.interrupt)
         watch = self._feed(run, hand.give)
+        watch.asks = hand.asks
         return hand.read(lambda: self.driver.drive(run, context, watch))
 
     async def astream(self, request: Any, *, context: Any = None, **words: Any) -> AsyncIterator[StreamEvent]:

@@ -114,7 +114,7 @@ class Driver:
             if run.open_calls:
                 self._recover(run)
             if watch is not None:
-                watch.happened(run)
+                _told(run, watch)
             while (effect := engine.ask(run)) is not None:
                 if interrupt.asked:
                     raise Interrupted
@@ -145,7 +145,7 @@ class Driver:
                     else:
                         engine.tell(run, stop, None if clock is None else clock.now() - origin)
                 if watch is not None:
-                    watch.happened(run)
+                    _told(run, watch)
             if phase >= 0 and not run.open_calls:
                 resolve(self.guide.after_calls(run, run.calls[phase:], context))
             if interrupt.asked:
@@ -316,6 +316,13 @@ class Driver:
 
 
 _BY_HAND = "there is no decider; give the agent a model or a function, or drive the engine by hand with ask and tell"
+
+
+def _told(run: Run, watch: Watch) -> None:
+    watch.happened(run)
+    if not run.done:
+        # What comes next is done once it is asked for, so that who leaves now has begun no call.
+        watch.wanted()
 
 
 async def _heard(run: Run, watch: Watch) -> None:

@@ -7,6 +7,7 @@ import contextvars
 import threading
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from functools import partial
 from queue import SimpleQueue
 from typing import Any
 
@@ -26,13 +27,15 @@ Take = Callable[[StreamEvent], None]
 class Watch:
     """Who hears of a run while it is driven: each new line of its trace once, with the UTC second, and text in between.
 
-    What observers or the reader raise ends the drive. `turn`, where there is one, is awaited between the steps of a task, so that
-    a reader can set the pace; `pace`, where there is a reader, is how long it held the drive up.
+    What observers or the reader raise ends the drive. `asks`, where there is one, is called between the steps of a thread, and `turn`
+    is awaited between those of a task, so that a reader can set the pace; `pace`, where there is a reader, is how long it held the
+    drive up.
     """
 
     def __init__(self, run: Run, clock: Clock, observers: list[Take], reader: Take | None = None) -> None:
         self._clock, self._observers, self._reader = clock, observers, reader
         self.pace = Pace(clock) if reader is not None else None
+        self.asks: Callable[[], None] | None = None
         self.turn: Callable[[], Awaitable[None]] | None = None
         # What happened since the last drive, or before the first, nobody has heard yet.
         self._told = run.heard
@@ -58,6 +61,11 @@ class Watch:
             self._deltas = False
             self._emit(DeltasDiscarded(run.id, self._told - 1))
 
+    def wanted(self) -> None:
+        """Wait until the reader wants to hear more, where it is one that says so; raises what it raises once it has left."""
+        if self.asks is not None and self._reader is not None:
+            self._held_up(self.asks)
+
     async def at_its_pace(self, wait: Callable[[], Awaitable[None]]) -> None:
         """Wait for a reader that is a task; it spends none of the run's time."""
         assert self.pace is not None
@@ -67,14 +75,18 @@ class Watch:
     def _emit(self, event: StreamEvent) -> None:
         for take in self._observers:
             take(event)
-        if self._reader is not None and self.pace is not None:
-            try:
-                with self.pace.waiting():
-                    self._reader(event)
-            except BaseException:
-                # Who left hears no more of it; those who only look on hear how it ends.
-                self._reader = None
-                raise
+        if self._reader is not None:
+            self._held_up(partial(self._reader, event))
+
+    def _held_up(self, by: Callable[[], None]) -> None:
+        assert self.pace is not None
+        try:
+            with self.pace.waiting():
+                by()
+        except BaseException:
+            # Who left hears no more of it; those who only look on hear how it ends.
+            self._reader = None
+            raise
 
 
 class Left(Passing):
@@ -90,17 +102,23 @@ class Handoff:
     def __init__(self, ear: Callable[[], Interrupt | None]) -> None:
         self._ear = ear
         self._interrupt: Interrupt | None = None
-        self._left = False
+        self._asked = self._left = False
         self._wants: SimpleQueue[bool] = SimpleQueue()
         self._items: SimpleQueue[tuple[str, Any]] = SimpleQueue()
         self._thread: threading.Thread | None = None
 
-    def give(self, event: StreamEvent) -> None:
-        """Wait until the reader asks, and hand it the event; raises Left once the reader has left."""
+    def asks(self) -> None:
+        """Wait until the reader asks for an event; raises Left once the reader has left."""
         if self._interrupt is None:
             self._interrupt = self._ear()
-        if self._left or not self._wants.get():
+        if not self._asked and (self._left or not self._wants.get()):
             raise Left
+        self._asked = True
+
+    def give(self, event: StreamEvent) -> None:
+        """Wait until the reader asks, and hand it the event; raises Left once the reader has left."""
+        self.asks()
+        self._asked = False
         self._items.put(("event", event))
 
     def read(self, drive: Callable[[], None]) -> Iterator[StreamEvent]:
