@@ -24,6 +24,7 @@ FLOORS: dict[str, int] = {
     "core.figures": 0,
     "core.json_kinds": 0,
     "core.messages": 0,
+    "core.patterns": 0,
     "core.text_formats": 0,
     "core.values": 0,
     "host": 0,

@@ -158,6 +158,7 @@ REFUSED: list[tuple[Any, str]] = [
     (list[bytes], "use str"),
     (int | bytes, "use str"),
     (tuple[int, str], "tuple[T, ...]"),
+    (tuple[()], "tuple[T, ...]"),
     (dict[int, str], "dict[str, T]"),
     (Odd, "choices"),
     (Literal[b"x"], "choices"),

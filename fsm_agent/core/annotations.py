@@ -99,6 +99,8 @@ def read_annotation(annotation: Any, place: Place) -> Annotation:
     if origin in (Union, types.UnionType):
         return _union([read_annotation(one, place) for one in args], place)
     if (origin or annotation) in _LISTS:
+        if origin is tuple and not args:
+            args = ((),)
         return _list(origin or annotation, args, place)
     if (origin or annotation) in _OBJECTS:
         return _object(args, place)

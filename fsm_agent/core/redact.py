@@ -1,7 +1,8 @@
 """Keeping the secrets that a contract declares out of what people read and out of what is written down.
 
 A secret argument is needed until its call is settled. Then the run keeps a seal of it: equal secrets of one run have equal
-seals, so that repetitions are still told, and nothing else can be read from it.
+seals, so that repetitions are still told. Nothing can be read from a seal; but whoever holds a saved run can find a secret that is
+one of few, such as a PIN, by trying them all.
 """
 
 from __future__ import annotations

@@ -8,11 +8,11 @@ edited in place counts at once; one that cannot be read is broken by every value
 from __future__ import annotations
 
 import itertools
-import re
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from fsm_agent.core.json_kinds import KINDS, describe, is_number, key_name, of_type, same
+from fsm_agent.core.patterns import found
 
 Rule = Mapping[str, Any]
 Path = tuple[str | int, ...]
@@ -73,7 +73,7 @@ def _short_enough(bound: Any, value: Any) -> bool:
 
 
 def _matches(pattern: Any, value: Any) -> bool:
-    return pattern is None or not isinstance(value, str) or re.search(pattern, value) is not None
+    return pattern is None or not isinstance(value, str) or found(pattern, value)
 
 
 def _items_fit(item: Any, value: Any) -> bool:

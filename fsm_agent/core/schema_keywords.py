@@ -8,7 +8,6 @@ its own place, and no message writes out the value, which may be too long, too d
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Iterator, Mapping, Sized
 from fractions import Fraction
 from typing import Any
@@ -16,6 +15,7 @@ from typing import Any
 import attrs
 
 from fsm_agent.core.json_kinds import is_number, key_name, same
+from fsm_agent.core.patterns import found
 
 # The schema that nothing keeps; it stands where a schema is `false`, for which the package writes out the value.
 NEVER: Mapping[str, Any] = {"not": {}}
@@ -77,7 +77,7 @@ _TESTS: Mapping[str, Callable[..., bool]] = {
     "minProperties": _sized(dict, lambda size, bound: size >= bound),
     "maxProperties": _sized(dict, lambda size, bound: size <= bound),
     "uniqueItems": lambda validator, bound, value, schema: not bound or not isinstance(value, list) or _is_unique(value),
-    "pattern": lambda validator, bound, value, schema: not isinstance(value, str) or bool(re.search(bound, value)),
+    "pattern": lambda validator, bound, value, schema: not isinstance(value, str) or found(bound, value),
     "format": lambda validator, bound, value, schema: validator.format_checker.conforms(value, bound),
     "contains": _contains,
     "not": lambda validator, bound, value, schema: not validator.evolve(schema=bound).is_valid(value),
@@ -163,13 +163,13 @@ class Keywords:
     def _patterns(self, validator: Any, bound: Any, value: Any, schema: Any) -> Iterator[Any]:
         for key, part in value.items() if isinstance(value, dict) else ():
             for pattern, inner in bound.items():
-                if isinstance(key, str) and re.search(pattern, key):
+                if isinstance(key, str) and found(pattern, key):
                     yield from validator.descend(part, inner, path=key, schema_path=pattern)
 
     def _additional(self, validator: Any, bound: Any, value: Any, schema: Any) -> Iterator[Any]:
         declared, patterns = schema.get("properties", ()), schema.get("patternProperties", ())
         for key, part in value.items() if isinstance(value, dict) else ():
-            if key in declared or (isinstance(key, str) and any(re.search(one, key) for one in patterns)):
+            if key in declared or (isinstance(key, str) and any(found(one, key) for one in patterns)):
                 continue
             yield from self._surplus(validator, bound, key, part)
 
