@@ -121,6 +121,7 @@ FLOORS: dict[str, int] = {
     "host.live_tools": 5,
     "host.memory": 5,
     "host.model": 5,
+    "host.logs": 5,
     "host.perform": 5,
     "host.door": 5,
     "host.ports": 5,

@@ -22,6 +22,7 @@ from fsm_agent.core.transcript import transcript
 from fsm_agent.core.values import StopReason
 from fsm_agent.host.bodies import is_async
 from fsm_agent.host.hooks import HookCall, HookContext, Hooks, Skip
+from fsm_agent.host.logs import log_raised
 from fsm_agent.host.perform import message_of
 from fsm_agent.host.perform import name_of as error_name
 from fsm_agent.host.resolve import FAILURES, Questions
@@ -84,6 +85,7 @@ class Guide:
             try:
                 word = yield partial(one.before_tool_call, about, _seen(call))
             except FAILURES as error:
+                log_raised("before_tool_call", error)
                 why = f"before_tool_call raised {error_name(error)}"
                 return Skipped(call.id, why, _said(error, call, tool) or None)
             if word is not None:
@@ -93,7 +95,8 @@ class Guide:
             return Checked(call.id, bool(approval))
         try:
             needed = yield partial(approval, **plain_copy(dict(call.args)))
-        except FAILURES:
+        except FAILURES as error:
+            log_raised(f"the approval function of {call.tool}", error)
             # Who cannot say whether a person has to be asked has not said that none has.
             needed = True
         return Checked(call.id, needed is not False)
@@ -146,6 +149,7 @@ def _may_go_on(question: Any, name: str, reason: str) -> Questions[Stopped | Non
 
 
 def _raised(name: str, error: BaseException) -> Stopped:
+    log_raised(name, error)
     return Stopped("strategy", f"{name} raised {error_name(error)}: {message_of(error)}".rstrip(": "))
 
 

@@ -24,6 +24,7 @@ from fsm_agent.core.sealing import former_secrets
 from fsm_agent.core.tools import Outcome, Tool
 from fsm_agent.core.values import OK, PURE, Verdict
 from fsm_agent.host.clock import SystemClock
+from fsm_agent.host.logs import log_raised
 from fsm_agent.host.memory import new_remembered
 from fsm_agent.host.ports import Host, ToolContext
 
@@ -180,6 +181,7 @@ def raised(tool: Tool, call: Call, error: BaseException, *, ran: bool = True) ->
     if type(error) is RuntimeError and isinstance(error.__cause__, StopIteration | StopAsyncIteration):
         # A coroutine may not raise these; Python wraps them, and what the body raised is meant.
         error = error.__cause__
+    log_raised(f"the tool {tool.name}", error)
     name = name_of(error)
     message = redacted(message_of(error, _MOST_READ), tool.secret, tool.filled(call.args))[:_MOST_SAID]
     verdict = None

@@ -23,6 +23,7 @@ from fsm_agent.core.results import TRANSIENT
 from fsm_agent.core.values import Decision, Judgement, Usage
 from fsm_agent.host import perform
 from fsm_agent.host.in_time import OutOfTime
+from fsm_agent.host.logs import log_raised
 from fsm_agent.host.model import FailureKind, MalformedDecision, ModelFailed
 from fsm_agent.host.ports import as_decision, as_judgement, judgement_of_text
 
@@ -79,6 +80,7 @@ def event_of_failure(effect: Effect, error: BaseException, *, model: bool = Fals
     """
     if issubclass(type(error), PASSES):
         raise error
+    log_raised(f"whoever was asked to {type(effect).__name__}", error)
     # Any other exception may raise where its attributes are looked at.
     known = error if issubclass(type(error), ModelFailed | MalformedDecision | OutOfTime) else None
     late = isinstance(known, OutOfTime)
