@@ -11,7 +11,7 @@ import attrs
 import pytest
 from by_hand import Hand
 
-from fsm_agent import Agent, Decision, Judgement, Limits, RunError, ToolCall, ToolDesk, Usage, Verdict
+from fsm_agent import Agent, Decision, Judgement, Limits, RunError, Tool, ToolCall, ToolDesk, Usage, Verdict
 from fsm_agent.core.autogpt_table import AUTOGPT
 from fsm_agent.core.errors import SavedRunError
 from fsm_agent.core.events import Decided
@@ -321,3 +321,29 @@ def test_the_engine_itself_takes_no_odd_decision_in(event: Decided) -> None:
 
     assert hand.run.note == "the calls of the decision are no calls"
     assert load(save(hand.run), hand.engine.setup) == hand.run
+
+
+def nested(levels: int, kind: type[Any] = dict) -> Any:
+    value: Any = kind()
+    for _ in range(levels - 1):
+        value = {"x": value} if kind is dict else [value]
+    return value
+
+
+HOLDS_ITSELF: dict[str, Any] = {}
+HOLDS_ITSELF["me"] = HOLDS_ITSELF
+TOO_DEEP = {
+    "dicts": nested(400), "just": nested(201), "lists": {"q": nested(300, list)}, "both": {"q": [nested(300)]}, "itself": HOLDS_ITSELF,
+    "a bare list": nested(300, list),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", TOO_DEEP)
+def test_arguments_that_no_saved_run_could_hold_fault_their_call_and_the_run_is_saved(name: str) -> None:
+    calls = [ToolCall("t", TOO_DEEP[name], "deep"), ToolCall("t", nested(200), "fine")]
+    agent = Agent([Tool(name="t", fn=lambda **given: "hi")], lambda ask: "done" if ask.run.calls else calls)
+    answer = agent.run("go")
+
+    assert [(call.id, call.ok, call.error) for call in answer.run.calls] == [("deep", False, "args:type:args"), ("fine", True, "")]
+    assert agent.load(agent.save(answer.run)) == answer.run
+    assert agent.replay(answer.run) == answer.run

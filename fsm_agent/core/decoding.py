@@ -38,19 +38,21 @@ def decoded(args: Any) -> Any:
             return args
     if text is None:
         return {}
-    if not isinstance(text, Mapping) or (source.count("{") + source.count("[") > _DEEPEST and _nests_too_deep(text)):
+    if not isinstance(text, Mapping) or (source.count("{") + source.count("[") > _DEEPEST and nests_too_deep(text)):
         return args
     return text
 
 
-def _nests_too_deep(value: Any) -> bool:
+def nests_too_deep(value: Any) -> bool:
+    """Whether lists and dicts of a value nest below 200 levels, as those do that hold themselves; a saved run cannot hold them."""
     level = [value]
     for _ in range(_DEEPEST):
-        inner = [one.values() if type(one) is dict else one for one in level if type(one) is dict or type(one) is list]
-        level = [part for parts in inner for part in parts]
+        parts = [part for one in level for part in (one.values() if type(one) is dict else one)]
+        # Each once: what stands in many places would be gone through as often as there are ways to it.
+        level = [*{id(part): part for part in parts if type(part) is dict or type(part) is list}.values()]
         if not level:
             return False
-    return any(type(one) is dict or type(one) is list for one in level)
+    return True
 
 
 def without_fence(text: str) -> str:

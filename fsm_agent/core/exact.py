@@ -11,6 +11,7 @@ from typing import Any
 
 import attrs
 
+from fsm_agent.core.decoding import nests_too_deep
 from fsm_agent.core.plain import CONTAINERS, LEAVES, OPAQUE, opaque_text, short, storable, unwrap
 from fsm_agent.core.values import Decision, Judgement, ToolCall, Usage, Verdict
 
@@ -18,6 +19,7 @@ _NO_CALLS: Any = None
 _NOTHING = ""
 # What is left out is these very objects.
 _MOST_TOLD = 60
+_TOO_DEEP = "<nested deeper than 200 levels>"
 
 
 def word(value: Any, default: str = "") -> str:
@@ -63,7 +65,14 @@ def seen_exact(decision: Decision) -> int:
     if type(decision.citations) is not tuple or decision.citations:
         return 0
     for call in decision.calls:
-        if type(call) is not ToolCall or not (type(call.args) is dict or call.args is None or type(call.args) is str):
+        if type(call) is not ToolCall:
+            return 0
+        args = call.args
+        if type(args) is dict:
+            for value in args.values():
+                if (type(value) is dict or type(value) is list) and nests_too_deep(args):
+                    return 0
+        elif not (args is None or type(args) is str):
             return 0
         if not type(call.tool) is type(call.id) is str:
             return 0
@@ -94,7 +103,11 @@ def exact_decision(decision: Decision) -> Decision:
 
 def exact_call(call: ToolCall) -> ToolCall:
     """A call of exact parts; a tool's name that is no text names no tool."""
-    return ToolCall(word(call.tool), exact_args(call.args), word(call.id), word(call.intent), word(call.reason), word(call.changed))
+    args = exact_args(call.args)
+    if (type(args) is dict or type(args) is list) and nests_too_deep(args):
+        # The run could not be saved with them.
+        args = _TOO_DEEP
+    return ToolCall(word(call.tool), args, word(call.id), word(call.intent), word(call.reason), word(call.changed))
 
 
 def exact_usage(usage: Any) -> Usage | None:
