@@ -46,6 +46,9 @@ class Heard:
         if self.lengths[-1:] != [len(run.trace)]:
             self.lengths.append(len(run.trace))
 
+    def wanted(self) -> None:
+        """Nobody reads, so nobody is waited for."""
+
     def delta(self, run: Run, text: str) -> None:
         raise AssertionError("nobody streams here")
 

@@ -862,3 +862,14 @@ def test_what_a_machine_does_not_come_to_call_has_its_result_before_the_next_dec
     assert [(call.id, call.ok, call.error) for call in hand.run.calls] == [("first", False, "skipped:not_called"), ("second", True, "")]
     told = [(message.role, message.call_id) for message in transcript(hand.run, engine.setup.box)]
     assert told[1:] == [(Role.ASSISTANT, ""), (Role.TOOL, "first"), (Role.ASSISTANT, ""), (Role.TOOL, "second")]
+
+
+@pytest.mark.parametrize("kind", ["NO_PROGRESS", "OK"])
+def test_a_result_that_says_it_got_no_further_makes_no_turn_fresh(kind: str) -> None:
+    hand = Hand(limits=off(max_stale_turns=2, min_evidence=0))
+    for n in range(3):
+        if hand.run.stop is None:
+            hand.asks("look").gives(f"c{n + 1}", f"hint {n}", says(kind))
+
+    assert hand.run.stale_turns == (2 if kind == "NO_PROGRESS" else 0)
+    assert hand.reason is (StopReason.NO_PROGRESS if kind == "NO_PROGRESS" else None)

@@ -65,14 +65,7 @@ def seen_exact(decision: Decision) -> int:
     if type(decision.citations) is not tuple or decision.citations:
         return 0
     for call in decision.calls:
-        if type(call) is not ToolCall:
-            return 0
-        args = call.args
-        if type(args) is dict:
-            for value in args.values():
-                if (type(value) is dict or type(value) is list) and nests_too_deep(args):
-                    return 0
-        elif not (args is None or type(args) is str):
+        if type(call) is not ToolCall or not (type(call.args) is dict or call.args is None or type(call.args) is str):
             return 0
         if not type(call.tool) is type(call.id) is str:
             return 0
@@ -101,13 +94,24 @@ def exact_decision(decision: Decision) -> Decision:
     )
 
 
+def savable(decision: Decision) -> Decision:
+    """The decision without arguments that no saved run could hold: they are named in their place, and are no arguments then."""
+    if decision.calls is None or not any(_is_too_deep(call) for call in decision.calls):
+        return decision
+    calls = tuple([attrs.evolve(call, args=_TOO_DEEP) if _is_too_deep(call) else call for call in decision.calls])
+    return attrs.evolve(decision, calls=calls)
+
+
+def _is_too_deep(call: ToolCall) -> bool:
+    args = call.args
+    parts = args.values() if type(args) is dict else args if type(args) is list else ()
+    # Most arguments hold no container.
+    return any(type(part) is dict or type(part) is list for part in parts) and nests_too_deep(args)
+
+
 def exact_call(call: ToolCall) -> ToolCall:
     """A call of exact parts; a tool's name that is no text names no tool."""
-    args = exact_args(call.args)
-    if (type(args) is dict or type(args) is list) and nests_too_deep(args):
-        # The run could not be saved with them.
-        args = _TOO_DEEP
-    return ToolCall(word(call.tool), args, word(call.id), word(call.intent), word(call.reason), word(call.changed))
+    return ToolCall(word(call.tool), exact_args(call.args), word(call.id), word(call.intent), word(call.reason), word(call.changed))
 
 
 def exact_usage(usage: Any) -> Usage | None:

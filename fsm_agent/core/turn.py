@@ -314,7 +314,8 @@ def fold(run: Run, box: Toolbox) -> str:
         if watches and not (tool is not None and (tool.polling or tool.constant)):
             watched = True
             if call.ok and not call.leader:
-                new_fact = observe(run, call, tool, calls) or new_fact
+                # What says itself that it got no further has no fact for the run either.
+                new_fact = (observe(run, call, tool, calls) and result_class is not NO_PROGRESS) or new_fact
     run.calls += calls
     run.repair_due = run.repair_due and planned
     if watched and limits.max_stale_turns is not None:

@@ -32,7 +32,7 @@ from fsm_agent.core.events import (
     Started,
     Waited,
 )
-from fsm_agent.core.exact import exact_decision, exact_judgement, exact_usage, seen_exact
+from fsm_agent.core.exact import exact_decision, exact_judgement, exact_usage, savable, seen_exact
 from fsm_agent.core.gate import admit, admit_turn, allowed_now
 from fsm_agent.core.holding import ask_held, is_people_event, may_settle, release, tell_held
 from fsm_agent.core.normalizing import Normalize
@@ -94,6 +94,8 @@ class DecideOnly:
                 # The journal keeps what the run goes by, and no word of a secret.
                 made = event.decision if exact else exact_decision(event.decision)
                 event.decision = guarded_words(setup.box, made)
+            if setup.policy.redecide:
+                event.decision = savable(event.decision)
             return accept(run, event.decision, setup.policy, setup.box, setup.answer if self._answers else None)
         if isinstance(event, DecisionFailed):
             outcome = reject(run, event)

@@ -8,7 +8,7 @@ from fsm_agent.core.effects import Compose, Effect, Wait
 from fsm_agent.core.ending import finish, stop_here
 from fsm_agent.core.errors import WrongEvent
 from fsm_agent.core.events import Composed, ComposeFailed, Decided, Event, Waited
-from fsm_agent.core.exact import exact_decision, exact_usage, word
+from fsm_agent.core.exact import exact_decision, exact_usage, savable, word
 from fsm_agent.core.gate import admit_turn
 from fsm_agent.core.plain import storable
 from fsm_agent.core.proposal import FINISHES, accept, count_turn, ends_run, malformed, overcome, spend, take_text
@@ -57,7 +57,7 @@ class Synthesize:
 
     def _decided(self, setup: Setup, run: Run, event: Decided) -> str | None:
         """A reply with citations, a question or calls: no tool is allowed here, which each call is told; the rest is the draft."""
-        event.decision = decision = guarded_words(setup.box, exact_decision(event.decision))
+        event.decision = decision = savable(guarded_words(setup.box, exact_decision(event.decision)))
         before = run.invalid_decisions
         outcome = accept(run, decision, setup.policy, setup.box, setup.answer)
         if outcome == "decided":
