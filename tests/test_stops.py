@@ -1167,3 +1167,17 @@ def test_what_was_missing_is_told_of_a_run_that_ended_for_it_and_not_of_one_that
     answer = Agent({"look": entry}, lambda ask: script[ask.run.turns], limits=Limits(max_turns=4)).run("x")
     assert answer.text.endswith(f"Stopped: {told}")
     assert ("pieces of evidence" in str(answer.stop)) is ("pieces of evidence" in told)
+
+
+@pytest.mark.parametrize(("limits", "why"), [
+    ({"max_same_tool_calls": 1}, "look: refused:budget:max_same_tool_calls (look may be called 1 times in a run)"), ({}, ""),
+])  # fmt: skip
+def test_a_run_that_got_no_further_says_what_its_calls_were_refused_for(limits: dict[str, Any], why: str) -> None:
+    hand = Hand(limits=off(max_stale_turns=2, **limits)).decides(ToolCall("look", {}, "c1")).begins().gives("c1", "hit")
+    for n in (2, 3):
+        hand.decides(ToolCall("look", {}, f"c{n}"))
+        if not limits:
+            hand.begins(f"c{n}").gives(f"c{n}", "hit")
+
+    assert hand.run.stop is not None
+    assert (hand.run.stop.reason, hand.run.stop.detail) == (StopReason.NO_PROGRESS, why)

@@ -115,6 +115,10 @@ def explain(run: Run, table: Table) -> Stop:
             note = _failure(run)
         return new_stop(_BY_OUTCOME.get(outcome) or _own_reason(run, table, state), note, state, outcome)
     on = _goes_on_by(table, state, outcome)
+    if not note and run.closed and run.closed[0].limit == "max_stale_turns":
+        # No raise of this limit alone brings a fact where calls are refused for another reason.
+        last = run.last
+        note = f"{last.tool}: {fault_text(last)}" if last is not None and last.error.startswith("refused:") else ""
     if run.stopping is not None and not run.closed:
         return Stop(reason=run.stopping, detail=note, state=state, outcome=on)
     stop = Stop(reason=run.closed[0].reason, detail=note, closed=run.closed, state=state, outcome=on)
