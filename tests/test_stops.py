@@ -916,7 +916,7 @@ def test_a_stop_that_names_a_raise_goes_on_with_it_and_with_nothing_less(
         assert alike(run, before)
     engine.resume(run, raises)
     effect = engine.ask(run)
-    assert isinstance(effect, Decide | CallTools | Judge | Wait | Check | Pause)
+    assert isinstance(effect, Decide | CallTools | Judge | Compose | Wait | Check | Pause)
     play(engine, run, world.answers())
 
 

@@ -18,6 +18,7 @@ from fsm_agent.core.effects import CallTools, Decide, Judge, Wait
 from fsm_agent.core.engine import Engine
 from fsm_agent.core.errors import WrongEvent
 from fsm_agent.core.events import CircuitOpen, Event, Gone, Lost, Raised, Returned, Reused, Skipped
+from fsm_agent.core.guards import turns_left
 from fsm_agent.core.limits import Limits
 from fsm_agent.core.messages import Role
 from fsm_agent.core.replay import replay
@@ -873,3 +874,27 @@ def test_a_result_that_says_it_got_no_further_makes_no_turn_fresh(kind: str) -> 
 
     assert hand.run.stale_turns == (2 if kind == "NO_PROGRESS" else 0)
     assert hand.reason is (StopReason.NO_PROGRESS if kind == "NO_PROGRESS" else None)
+
+
+def test_a_verifiers_next_action_stays_open_where_the_decider_is_asked_before_anything_is_called() -> None:
+    table = Table(
+        name="checks and thinks",
+        initial="think",
+        states=(
+            State("think", work="decide"), State("act", work="call", tools=None),
+            State("check", work="verify"), State("end", work="answer"),
+        ),
+        rows=(
+            Row("think", "decided", "act"), Row("think", "proposed", "check"), *(Row("think", one, "end") for one in ("failed", "stopped")),
+            Row("act", "called", "think", (turns_left,)),
+            *(Row("act", one, "end") for one in ("called", "failed", "no_progress", "stopped")),
+            Row("check", "insufficient", "think", (turns_left,)),
+            *(Row("check", one, "end") for one in ("insufficient", "passed", "stopped")),
+        ),
+    )  # fmt: skip
+    limits = off(max_steps=20, max_turns=9)
+    engine = Engine(Setup(table=table, box=Toolset([a_tool("look"), a_tool("pay")]), work=WORK, limits=limits, verifies=True))
+    hand = Hand(engine=engine).decides(text="a guess").judges("need_more", next_action=ToolCall("look", {}))
+    hand.decides(ToolCall("pay", {}, "mine")).plays()
+
+    assert [(call.id, call.ok, call.by_verifier) for call in hand.run.calls] == [("verify-1", True, True), ("mine", True, False)]
