@@ -179,3 +179,12 @@ def test_a_policy_of_the_wrong_kind_is_refused(wrong: dict[str, Any]) -> None:
 
 def test_a_tool_is_not_asked_about_here() -> None:
     assert Hand(a_tool("look"), limits=off()).effect.tools == ("look",)
+
+
+def test_a_first_request_that_failed_is_not_made_again_where_no_turn_may_follow() -> None:
+    hand = Hand(limits=off(stop_after_tool_calls=0)).tell(DecisionFailed("rate_limited", "slow", "passing"))
+
+    assert hand.run.stop is not None
+    assert (hand.run.stop.reason, [closed.limit for closed in hand.run.stop.closed]) == (
+        StopReason.STOP_AFTER_TOOL_CALLS, ["stop_after_tool_calls"],
+    )  # fmt: skip

@@ -6,9 +6,11 @@ from typing import Any
 
 import attrs
 import pytest
+from by_hand import Hand
 from strategies import a_setup, a_tool, off
 
 from fsm_agent.core.ending import abandon, finish, stop_here
+from fsm_agent.core.events import Cancelled
 from fsm_agent.core.guards import time_left, tokens_left, turns_left
 from fsm_agent.core.limits import Limits
 from fsm_agent.core.run import Call, ClosedGuard, Run
@@ -139,3 +141,14 @@ def test_time_that_is_up_is_no_time_for_a_closing_turn() -> None:
         run.closed = [closed_guard(run, time_left)]
         stop_here(setup, run)
         assert run.closing is due
+
+
+@pytest.mark.parametrize("begun", [True, False])
+def test_a_body_that_was_begun_and_abandoned_is_a_run_of_a_body(begun: bool) -> None:
+    hand = Hand(limits=off()).asks("look", "look")
+    if begun:
+        hand.begins("c1")
+    hand.tell(Cancelled())
+
+    assert [call.body_runs for call in hand.run.calls] == [int(begun), 0]
+    assert hand.run.body_runs == int(begun)

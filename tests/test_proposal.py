@@ -392,3 +392,13 @@ def test_a_request_that_failed_called_nothing() -> None:
     assert hand.run.last_emitted == 2
     hand.tell(DecisionFailed("timeout", "late", "passing"), now=0.5)
     assert (hand.run.turns, hand.run.emitted_calls, hand.run.last_emitted) == (2, 2, 0)
+
+
+def test_a_text_that_its_verifier_sends_back_ends_a_row_of_unusable_replies_too() -> None:
+    hand = Hand(limits=off(max_invalid_decisions=1, max_verify_rounds=9), verifies=True).decides()
+    assert hand.run.invalid_decisions == 1
+    hand.decides(text="a guess")
+    assert (hand.run.invalid_decisions, hand.run.note) == (0, "")
+    hand.judges("need_more", reason="too little").decides()
+
+    assert (hand.run.stop, hand.run.invalid_decisions) == (None, 1)

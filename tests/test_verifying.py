@@ -15,7 +15,7 @@ from fsm_agent.core.events import Judged, JudgeFailed
 from fsm_agent.core.limits import Limits
 from fsm_agent.core.plain import dumps
 from fsm_agent.core.run import Call, Run
-from fsm_agent.core.values import Decision, Judgement, Policy, ResultClass, Status, StopReason, ToolCall
+from fsm_agent.core.values import Decision, Judgement, Policy, ResultClass, Status, StopReason, ToolCall, Usage
 from fsm_agent.core.verifying import missing_evidence
 from fsm_agent.testing import ScriptedDecider
 
@@ -399,3 +399,10 @@ def test_a_host_that_raises_said_no_and_its_next_action_is_a_mapping() -> None:
     answer = Agent([look], decide, limits=off(max_verify_rounds=3), verify=verify).run("find x")
     assert answer.ok
     assert seen == [1]
+
+
+def test_a_verdict_that_could_not_be_had_costs_what_it_cost() -> None:
+    hand = Hand(limits=off(max_verify_rounds=9), verifies=True).decides(text="done")
+    hand.tell(JudgeFailed("ValueError", "no JSON", Usage(input_tokens=3, output_tokens=4, cost=0.5)))
+
+    assert (hand.run.tokens, hand.run.cost) == (7, 0.5)
