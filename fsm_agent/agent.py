@@ -14,7 +14,7 @@ from fsm_agent.core.answers import Answer, answer_of, paused_answer
 from fsm_agent.core.effects import OwnEffect
 from fsm_agent.core.engine import Engine
 from fsm_agent.core.errors import RunError
-from fsm_agent.core.exact import word
+from fsm_agent.core.exact_values import word
 from fsm_agent.core.instructions import Prompts
 from fsm_agent.core.limits import Limits
 from fsm_agent.core.messages import Message

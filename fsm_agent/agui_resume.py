@@ -23,7 +23,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from fsm_agent.core.errors import CannotDecide
-from fsm_agent.core.holding import APPROVAL
+from fsm_agent.core.held_calls import APPROVAL
 from fsm_agent.core.pending import Pending, decidable
 from fsm_agent.core.plain import cut, dumps, short, storable, to_json
 from fsm_agent.core.run import Run

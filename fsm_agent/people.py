@@ -9,8 +9,8 @@ from typing import Any
 from fsm_agent.core.engine import Engine
 from fsm_agent.core.errors import CannotDecide
 from fsm_agent.core.events import Approved, Cancelled, Denied, Event, Raised, Returned, Superseded
-from fsm_agent.core.exact import word
-from fsm_agent.core.holding import APPROVAL, CLIENT
+from fsm_agent.core.exact_values import word
+from fsm_agent.core.held_calls import APPROVAL, CLIENT
 from fsm_agent.core.normalizing import canonical_text
 from fsm_agent.core.pending import Pending, decidable, pending_of
 from fsm_agent.core.plain import plain_copy, short

@@ -47,7 +47,7 @@ from fsm_agent.core.events import (
     Waited,
 )
 from fsm_agent.core.guards import AllOf, Guard, Opaque
-from fsm_agent.core.holding import APPROVAL, CLIENT
+from fsm_agent.core.held_calls import APPROVAL, CLIENT
 from fsm_agent.core.limits import Limits
 from fsm_agent.core.run import Call, Run
 from fsm_agent.core.setup import Setup, Work

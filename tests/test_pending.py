@@ -10,7 +10,7 @@ from by_hand import Hand, a_tool, off
 
 from fsm_agent.core.errors import CannotDecide
 from fsm_agent.core.events import Approved, Cancelled, Checked, Denied, Paused, Returned
-from fsm_agent.core.holding import APPROVAL, CLIENT, approval_token
+from fsm_agent.core.held_calls import APPROVAL, CLIENT, approval_token
 from fsm_agent.core.pending import decidable, pending_of
 from fsm_agent.core.saving import load, save
 from fsm_agent.core.values import ToolCall

@@ -6,7 +6,7 @@ from typing import Any
 
 import attrs
 
-from fsm_agent.core.making import maker
+from fsm_agent.core.generated import maker
 from fsm_agent.core.pending import Pending, pending_of
 from fsm_agent.core.plain import cut, dumps, storable
 from fsm_agent.core.run import Call, Run, Stop

@@ -16,7 +16,7 @@ from fsm_agent.core.limits import Limits
 from fsm_agent.core.plain import plain_copy, short
 from fsm_agent.core.repairing import repair_interrupted
 from fsm_agent.core.run import ROW, Call, Run, Stop, new_run
-from fsm_agent.core.sealing import seal_journal
+from fsm_agent.core.secret_seals import seal_journal
 from fsm_agent.core.setup import Setup
 from fsm_agent.core.short_text import said_by
 from fsm_agent.core.stops import note_closed, still_closed, with_all_closed

@@ -12,13 +12,13 @@ from typing import Any, Protocol
 import attrs
 
 from fsm_agent.core.decoding import decoded
-from fsm_agent.core.exact import exact_args
+from fsm_agent.core.exact_values import exact_args
 from fsm_agent.core.keys import call_key, key_args, loop_key
 from fsm_agent.core.limits import Limits
 from fsm_agent.core.plain import cut
 from fsm_agent.core.redact import MARK, key_form, marked, redacted
 from fsm_agent.core.run import Call, ClosedGuard, Run, deadline_after, reserve_of
-from fsm_agent.core.sealing import former_secrets, noted_fault
+from fsm_agent.core.secret_seals import former_secrets, noted_fault
 from fsm_agent.core.tools import Tool
 from fsm_agent.core.values import Fault, Policy, ResultClass, StopReason
 

@@ -13,11 +13,11 @@ from typing import Any, Protocol
 
 import attrs
 
+from fsm_agent.core.callables import wrong_manner
 from fsm_agent.core.errors import TableError
+from fsm_agent.core.generated import all_below
 from fsm_agent.core.independence import independent
 from fsm_agent.core.limits import Limits
-from fsm_agent.core.making import all_below
-from fsm_agent.core.manners import wrong_manner
 from fsm_agent.core.plain import short
 from fsm_agent.core.run import Run
 from fsm_agent.core.values import StopReason

@@ -10,7 +10,7 @@ from typing import Any, overload
 import attrs
 
 from fsm_agent.core.errors import BuildError
-from fsm_agent.core.making import maker
+from fsm_agent.core.generated import maker
 from fsm_agent.core.values import ToolCall, told
 
 

@@ -9,7 +9,7 @@ from fsm_agent.core.canonical import nfc
 from fsm_agent.core.effects import Effect
 from fsm_agent.core.errors import PASSES, WrongEvent
 from fsm_agent.core.events import Event
-from fsm_agent.core.exact import word
+from fsm_agent.core.exact_values import word
 from fsm_agent.core.messages import Role
 from fsm_agent.core.plain import short
 from fsm_agent.core.run import Run

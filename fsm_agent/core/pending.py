@@ -7,7 +7,7 @@ from typing import Any
 import attrs
 
 from fsm_agent.core.errors import CannotDecide
-from fsm_agent.core.holding import APPROVAL, CHECK, approval_token, held_calls
+from fsm_agent.core.held_calls import APPROVAL, CHECK, approval_token, held_calls
 from fsm_agent.core.plain import plain_copy, short
 from fsm_agent.core.redact import without_secrets
 from fsm_agent.core.run import Call, Run

@@ -9,11 +9,11 @@ import attrs
 
 from fsm_agent.core.decoding import decoded
 from fsm_agent.core.events import DecisionFailed
-from fsm_agent.core.exact import exact_args, exact_usage, word
+from fsm_agent.core.exact_values import exact_args, exact_usage, word
 from fsm_agent.core.gate import Toolbox, know_secrets
 from fsm_agent.core.plain import storable
 from fsm_agent.core.run import ClosedGuard, Run, new_call
-from fsm_agent.core.sealing import seal_call
+from fsm_agent.core.secret_seals import seal_call
 from fsm_agent.core.typed_answer import TypedAnswer
 from fsm_agent.core.values import Decision, Policy, StopReason, ToolCall, Usage
 

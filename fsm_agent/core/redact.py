@@ -16,8 +16,8 @@ from typing import Any
 import attrs
 
 from fsm_agent.core.decoding import decoded
-from fsm_agent.core.exact import exact_args
-from fsm_agent.core.exact import word as exact_word
+from fsm_agent.core.exact_values import exact_args
+from fsm_agent.core.exact_values import word as exact_word
 from fsm_agent.core.keys import call_key
 from fsm_agent.core.plain import CONTAINERS, LEAVES, storable
 from fsm_agent.core.values import ToolCall

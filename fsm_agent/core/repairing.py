@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from fsm_agent.core.errors import PASSES
-from fsm_agent.core.exact import exact_args, word
+from fsm_agent.core.exact_values import exact_args, word
 from fsm_agent.core.gate import Toolbox
 from fsm_agent.core.keys import call_key
 from fsm_agent.core.run import ROW, Call, Run
-from fsm_agent.core.sealing import keep_former, seal_tries
+from fsm_agent.core.secret_seals import keep_former, seal_tries
 from fsm_agent.core.short_text import opaque_text, said_by
 from fsm_agent.core.storable import own_args
 from fsm_agent.core.tools import Tool

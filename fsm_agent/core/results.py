@@ -9,10 +9,10 @@ from typing import Any
 
 import attrs
 
+from fsm_agent.core.callables import says_yes
 from fsm_agent.core.contracts import TableResult
 from fsm_agent.core.decoding import strict_json
 from fsm_agent.core.errors import PASSES
-from fsm_agent.core.manners import says_yes
 from fsm_agent.core.plain import short, storable
 from fsm_agent.core.tools import Retry, Tool
 from fsm_agent.core.values import EMPTY, OK, EffectClass, ResultClass, Verdict

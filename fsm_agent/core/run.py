@@ -9,8 +9,8 @@ from typing import Any
 
 import attrs
 
+from fsm_agent.core.generated import Later, made_when_read, maker
 from fsm_agent.core.limits import Limits
-from fsm_agent.core.making import Later, made_when_read, maker
 from fsm_agent.core.short_text import short
 from fsm_agent.core.values import EMPTY, NO_PROGRESS, Decision, Judgement, ResultClass, StopReason
 

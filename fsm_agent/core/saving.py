@@ -15,7 +15,7 @@ from fsm_agent.core import events
 from fsm_agent.core.effects import Wait
 from fsm_agent.core.errors import FsmAgentError, LimitsError, SavedRunError
 from fsm_agent.core.gate import call_fault
-from fsm_agent.core.holding import APPROVAL, CHECK, CLIENT
+from fsm_agent.core.held_calls import APPROVAL, CHECK, CLIENT
 from fsm_agent.core.limits import Limits
 from fsm_agent.core.plain import loads, short, to_json
 from fsm_agent.core.run import Call, ClosedGuard, Program, Run, Stop, TraceRow, flat_rows

@@ -13,11 +13,11 @@ from typing import Any
 
 import attrs
 
+from fsm_agent.core.callables import wrong_manner
 from fsm_agent.core.errors import TableError
 from fsm_agent.core.guards import GIVE_A_GUARD, Guard, is_guard, spendings
 from fsm_agent.core.known_names import mend
 from fsm_agent.core.limits import Limits
-from fsm_agent.core.manners import wrong_manner
 from fsm_agent.core.plain import short
 from fsm_agent.core.run import Run
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import attrs
 
-from fsm_agent.core.making import written
+from fsm_agent.core.generated import written
 from fsm_agent.core.rules import Broken, Rule, broken, first_kind, fits, is_rule
 from fsm_agent.core.storable import SMALL, small_copy, storable
 from fsm_agent.core.table_faults import deciding, in_argument_order

@@ -6,9 +6,9 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from fsm_agent.core.callables import wrong_manner
 from fsm_agent.core.contracts import ArgumentsContract, ResultContract
 from fsm_agent.core.known_names import mend
-from fsm_agent.core.manners import wrong_manner
 from fsm_agent.core.plain import short
 
 Problem = tuple[str, str]

@@ -12,9 +12,9 @@ import attrs
 
 from fsm_agent.core.errors import RunError
 from fsm_agent.core.events import Composed, Decided, Judged, JudgeFailed, Superseded
-from fsm_agent.core.exact import word
+from fsm_agent.core.exact_values import word
 from fsm_agent.core.gate import Toolbox
-from fsm_agent.core.making import maker
+from fsm_agent.core.generated import maker
 from fsm_agent.core.messages import Message, Role, new_message
 from fsm_agent.core.plain import cut, dumps, short, storable
 from fsm_agent.core.run import ROW, Call, Run

@@ -24,7 +24,7 @@ from fsm_agent.core.results import (
     read_value,
 )
 from fsm_agent.core.run import Call, ClosedGuard, Run, deadline_after, reserve_of
-from fsm_agent.core.sealing import marked_event, seal_call
+from fsm_agent.core.secret_seals import marked_event, seal_call
 from fsm_agent.core.tools import Tool
 from fsm_agent.core.values import EMPTY, FATAL, NO_PROGRESS, OK, RATE_LIMITED, RETRYABLE, EffectClass, StopReason
 

@@ -9,7 +9,7 @@ from typing import Any
 import attrs
 
 from fsm_agent.core.errors import BuildError
-from fsm_agent.core.making import maker, quickly_made
+from fsm_agent.core.generated import maker, quickly_made
 
 
 class EffectClass(StrEnum):

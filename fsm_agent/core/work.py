@@ -32,15 +32,15 @@ from fsm_agent.core.events import (
     Started,
     Waited,
 )
-from fsm_agent.core.exact import exact_decision, exact_judgement, exact_usage, savable, seen_exact
+from fsm_agent.core.exact_values import exact_decision, exact_judgement, exact_usage, savable, seen_exact
 from fsm_agent.core.gate import admit, admit_turn, allowed_now
-from fsm_agent.core.holding import ask_held, is_people_event, may_settle, release, tell_held
+from fsm_agent.core.held_calls import ask_held, is_people_event, may_settle, release, tell_held
 from fsm_agent.core.normalizing import Normalize
 from fsm_agent.core.programs import is_program, open_program_call, program_step, settle_call, tend_program
 from fsm_agent.core.proposal import accept, open_calls, reject, spend
 from fsm_agent.core.repairing import apply_repairs, plan_repairs
 from fsm_agent.core.run import Call, Run
-from fsm_agent.core.sealing import guarded_verdict, guarded_words
+from fsm_agent.core.secret_seals import guarded_verdict, guarded_words
 from fsm_agent.core.setup import Setup, Work
 from fsm_agent.core.skipping import running_late, skip_after_fatal, skip_late
 from fsm_agent.core.stops import unclear_calls

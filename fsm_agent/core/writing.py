@@ -8,12 +8,12 @@ from fsm_agent.core.effects import Compose, Effect, Wait
 from fsm_agent.core.ending import finish, stop_here
 from fsm_agent.core.errors import WrongEvent
 from fsm_agent.core.events import Composed, ComposeFailed, Decided, Event, Waited
-from fsm_agent.core.exact import exact_decision, exact_usage, savable, word
+from fsm_agent.core.exact_values import exact_decision, exact_usage, savable, word
 from fsm_agent.core.gate import admit_turn
 from fsm_agent.core.plain import storable
 from fsm_agent.core.proposal import FINISHES, accept, count_turn, ends_run, malformed, overcome, spend, take_text
 from fsm_agent.core.run import Run
-from fsm_agent.core.sealing import guarded_words
+from fsm_agent.core.secret_seals import guarded_words
 from fsm_agent.core.setup import Setup
 from fsm_agent.core.turn import fold
 from fsm_agent.core.values import OF_ITSELF, Decision, StopReason

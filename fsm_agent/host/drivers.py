@@ -17,7 +17,7 @@ from fsm_agent.core.effects import CallTools, Check, Compose, Decide, Effect, Pa
 from fsm_agent.core.engine import Engine
 from fsm_agent.core.errors import RunBusy, RunError
 from fsm_agent.core.events import CallEvent, Cancelled, Checked, Decided, Event, Lost, Paused, Stopped
-from fsm_agent.core.holding import CHECK
+from fsm_agent.core.held_calls import CHECK
 from fsm_agent.core.plain import short
 from fsm_agent.core.run import ROW, Call, Run, reserve_of
 from fsm_agent.host import perform

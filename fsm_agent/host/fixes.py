@@ -7,10 +7,10 @@ from typing import Any
 
 import attrs
 
+from fsm_agent.core.callables import function_of, wrong_manner
 from fsm_agent.core.effects import OwnEffect
 from fsm_agent.core.errors import BuildError
 from fsm_agent.core.known_names import mend
-from fsm_agent.core.manners import function_of, wrong_manner
 from fsm_agent.core.plain import short
 from fsm_agent.core.run import Run
 from fsm_agent.core.table import KINDS, Table

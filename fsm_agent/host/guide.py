@@ -8,11 +8,11 @@ from typing import Any
 
 import attrs
 
+from fsm_agent.core.callables import function_of, wrong_manner
 from fsm_agent.core.errors import BuildError
 from fsm_agent.core.events import Checked, Skipped, Stopped
-from fsm_agent.core.exact import word as exact_word
+from fsm_agent.core.exact_values import word as exact_word
 from fsm_agent.core.gate import Toolbox
-from fsm_agent.core.manners import function_of, wrong_manner
 from fsm_agent.core.plain import plain_copy, short, storable
 from fsm_agent.core.redact import redacted
 from fsm_agent.core.run import Call, Run

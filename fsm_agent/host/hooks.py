@@ -7,8 +7,8 @@ from typing import Any
 
 import attrs
 
+from fsm_agent.core.callables import function_of, wrong_manner
 from fsm_agent.core.errors import BuildError
-from fsm_agent.core.manners import function_of, wrong_manner
 from fsm_agent.core.plain import short
 from fsm_agent.core.strategies import LoopState
 

@@ -16,7 +16,7 @@ from typing import Any, Protocol, runtime_checkable
 import attrs
 
 from fsm_agent.core.errors import BuildError
-from fsm_agent.core.making import maker
+from fsm_agent.core.generated import maker
 from fsm_agent.core.storable import CONTAINERS, LEAVES, SMALL, plain_copy, small_copy
 from fsm_agent.core.tree_copy import tree_copy
 from fsm_agent.host.clock import finite_seconds

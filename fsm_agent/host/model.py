@@ -10,7 +10,7 @@ import attrs
 
 from fsm_agent.core import prompts
 from fsm_agent.core.errors import BuildError
-from fsm_agent.core.making import Later, MadeWhenRead, maker
+from fsm_agent.core.generated import Later, MadeWhenRead, maker
 from fsm_agent.core.messages import Message, Purpose, ToolOffer
 from fsm_agent.core.run import Run
 from fsm_agent.core.values import Decision, Usage, told

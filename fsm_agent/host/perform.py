@@ -13,14 +13,14 @@ import attrs
 
 from fsm_agent.core.errors import PASSES
 from fsm_agent.core.events import CallEvent, CircuitOpen, Raised, Returned, Reused
-from fsm_agent.core.exact import exact_verdict
+from fsm_agent.core.exact_values import exact_verdict
 from fsm_agent.core.figures import finite_seconds
+from fsm_agent.core.generated import maker
 from fsm_agent.core.keys import call_key, key_args
-from fsm_agent.core.making import maker
 from fsm_agent.core.plain import plain_copy
 from fsm_agent.core.redact import memory_form, redacted
 from fsm_agent.core.run import Call, Run
-from fsm_agent.core.sealing import former_secrets
+from fsm_agent.core.secret_seals import former_secrets
 from fsm_agent.core.tools import Outcome, Tool
 from fsm_agent.core.values import OK, PURE, Verdict
 from fsm_agent.host.clock import SystemClock

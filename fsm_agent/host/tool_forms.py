@@ -9,10 +9,10 @@ from typing import Any, overload
 
 import attrs
 
+from fsm_agent.core.callables import wrong_manner
 from fsm_agent.core.contracts import ArgumentsContract, ResultContract, TableArguments, TableResult
 from fsm_agent.core.errors import ContractError, FsmAgentError
 from fsm_agent.core.known_names import mend
-from fsm_agent.core.manners import wrong_manner
 from fsm_agent.core.plain import short
 from fsm_agent.core.spec_check import check_returns
 from fsm_agent.core.tools import Tool, Toolset

@@ -28,13 +28,13 @@ from fsm_agent.core.events import (
     Skipped,
     Superseded,
 )
-from fsm_agent.core.exact import exact_args
+from fsm_agent.core.exact_values import exact_args
 from fsm_agent.core.gate import Toolbox, call_fault, count_edited, fault_list, refuse, share
 from fsm_agent.core.keys import call_key
 from fsm_agent.core.plain import short, storable
 from fsm_agent.core.redact import MARK, redacted, without_secrets
 from fsm_agent.core.run import Call, Run
-from fsm_agent.core.sealing import keep_former, noted_fault
+from fsm_agent.core.secret_seals import keep_former, noted_fault
 from fsm_agent.core.tools import Tool
 from fsm_agent.core.values import Policy, StopReason
 

@@ -15,8 +15,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fsm_agent.core.generated import all_below, maker
 from fsm_agent.core.limits import Limits
-from fsm_agent.core.making import all_below, maker
 from fsm_agent.core.run import Call, Run, Stop, new_call, new_run, new_stop
 from fsm_agent.core.values import Decision, Policy, StopReason, ToolCall, new_decision, new_tool_call
 

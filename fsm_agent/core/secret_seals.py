@@ -12,7 +12,7 @@ import attrs
 
 from fsm_agent.core.decoding import decoded
 from fsm_agent.core.events import Approved, CallEvent, Decided, Judged, Raised, Returned
-from fsm_agent.core.exact import exact_args
+from fsm_agent.core.exact_values import exact_args
 from fsm_agent.core.keys import call_key
 from fsm_agent.core.plain import dumps
 from fsm_agent.core.redact import MARK, marked, redacted, sealed, secret_texts, told_words

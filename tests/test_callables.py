@@ -11,10 +11,10 @@ import attrs
 import pytest
 
 from fsm_agent import Agent, Limits, ToolCall
+from fsm_agent.core.callables import says_yes, wrong_manner
 from fsm_agent.core.effects import OwnEffect
 from fsm_agent.core.errors import BuildError, ContractError, FsmAgentError, TableError
 from fsm_agent.core.guards import Opaque
-from fsm_agent.core.manners import says_yes, wrong_manner
 from fsm_agent.core.table import State
 from fsm_agent.host.hooks import Hooks
 from fsm_agent.host.tool_forms import make_tool

@@ -28,7 +28,7 @@ from fsm_agent.core.events import (
     Started,
     Superseded,
 )
-from fsm_agent.core.holding import approval_token, held_calls, is_people_event, may_settle
+from fsm_agent.core.held_calls import approval_token, held_calls, is_people_event, may_settle
 from fsm_agent.core.limits import Limits
 from fsm_agent.core.replay import replay
 from fsm_agent.core.saving import load, save

@@ -15,7 +15,7 @@ from fsm_agent import Agent, Decision, Judgement, Limits, RunError, Tool, ToolCa
 from fsm_agent.core.autogpt_table import AUTOGPT
 from fsm_agent.core.errors import SavedRunError
 from fsm_agent.core.events import Decided
-from fsm_agent.core.exact import exact_args, exact_decision, exact_usage, exact_verdict, seen_exact, word
+from fsm_agent.core.exact_values import exact_args, exact_decision, exact_usage, exact_verdict, seen_exact, word
 from fsm_agent.core.run import Run
 from fsm_agent.core.saving import load, save
 from fsm_agent.guarded import Guarded
@@ -277,8 +277,8 @@ def test_plain_arguments_stay_as_they_are(args: Any) -> None:
 
 def test_a_mapping_of_another_class_becomes_a_dict_and_an_object_is_named() -> None:
     assert exact_args(hostile(dict, "__iter__")) == {"q": 1}
-    assert exact_args(Shifting()) == "<test_exact.Shifting>"
-    assert exact_args(hostile(object, "__getattribute__")) == "<test_exact.Odd>"
+    assert exact_args(Shifting()) == "<test_exact_values.Shifting>"
+    assert exact_args(hostile(object, "__getattribute__")) == "<test_exact_values.Odd>"
 
 
 @pytest.mark.parametrize(
