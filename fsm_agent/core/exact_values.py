@@ -96,17 +96,18 @@ def exact_decision(decision: Decision) -> Decision:
 
 def savable(decision: Decision) -> Decision:
     """The decision without arguments that no saved run could hold: they are named in their place, and are no arguments then."""
-    if decision.calls is None or not any(_is_too_deep(call) for call in decision.calls):
-        return decision
-    calls = tuple([attrs.evolve(call, args=_TOO_DEEP) if _is_too_deep(call) else call for call in decision.calls])
-    return attrs.evolve(decision, calls=calls)
+    # Most arguments hold no container, and every decision of a model comes here.
+    for call in decision.calls or ():
+        args = call.args
+        for part in args.values() if type(args) is dict else args if type(args) is list else ():
+            if (type(part) is dict or type(part) is list) and nests_too_deep(args):
+                return attrs.evolve(decision, calls=tuple(map(_shallow, decision.calls)))
+    return decision
 
 
-def _is_too_deep(call: ToolCall) -> bool:
-    args = call.args
-    parts = args.values() if type(args) is dict else args if type(args) is list else ()
-    # Most arguments hold no container.
-    return any(type(part) is dict or type(part) is list for part in parts) and nests_too_deep(args)
+def _shallow(call: ToolCall) -> ToolCall:
+    nests = type(call.args) is dict or type(call.args) is list
+    return attrs.evolve(call, args=_TOO_DEEP) if nests and nests_too_deep(call.args) else call
 
 
 def exact_call(call: ToolCall) -> ToolCall:
